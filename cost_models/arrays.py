@@ -1,0 +1,26 @@
+"""One formula for scalars and arrays: the aliases and the few numeric helpers that every formula shares.
+
+Priced paths use + - x / max and sums in a fixed order, so that the same inputs give the same bits on any machine.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+Array: TypeAlias = "float | FloatArray"
+"""A float, or floats of shape `(n,)`: one per candidate. The same formula takes both."""
+Integer: TypeAlias = "int | IntArray"
+"""An int, or ints of shape `(n,)`."""
+
+
+def ceil_div(numerator: Any, denominator: Any) -> Any:
+    """`ceil(numerator / denominator)` on integers, exact."""
+    return -(-numerator // denominator)
+
+
+def round_up(value: Any, multiple: Any) -> Any:
+    """Least multiple of `multiple` that is not below `value`."""
+    return ceil_div(value, multiple) * multiple

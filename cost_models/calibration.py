@@ -1,0 +1,52 @@
+"""Calibration: every measured, cited or fitted constant, as an immutable value passed to the formulas."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from cost_models.errors import MissingCalibration
+from cost_models.specs.base import Spec
+
+
+class Factor(Spec):
+    """One constant with where it comes from."""
+
+    value: float
+    unit: str = "1"
+    sigma: float | None = None
+    """Standard deviation of its logarithm, where known."""
+    source: str
+
+
+class Calibration(Spec):
+    """Named factors. Keys are dotted, general to particular: `gemm_efficiency.a100.bf16`, `launch_floor.megatron`."""
+
+    version: str
+    factors: Mapping[str, Factor] = Field(default_factory=dict)
+
+    @cached_property
+    def _values(self) -> dict[str, float]:
+        return {key: factor.value for key, factor in self.factors.items()}
+
+    def __call__(self, name: str, *particulars: str) -> float:
+        """The factor `name.particular`, for the first particular that has one; `name` alone where none is asked.
+
+        Raises:
+            MissingCalibration: no such factor; the message lists what was tried.
+        """
+        keys = [f"{name}.{particular}" for particular in particulars] if particulars else [name]
+        for key in keys:
+            if key in self._values:
+                return self._values[key]
+        raise MissingCalibration(f"no calibration factor for {name}: tried {', '.join(keys)}")
+
+    def known(self, name: str, *particulars: str) -> bool:
+        """Whether the first particular itself has a factor (else a fallback is used and the interval is wider)."""
+        return ".".join((name, *particulars[:1])) in self._values
+
+    def scaled(self, changes: Mapping[str, Any], version: str) -> "Calibration":
+        """A new calibration with some factors' values replaced."""
+        factors = {k: f.model_copy(update={"value": changes[k]}) if k in changes else f for k, f in self.factors.items()}
+        return Calibration(version=version, factors=factors)

@@ -1,0 +1,49 @@
+"""Every error Meshwright raises on purpose descends from `MeshwrightError`.
+
+    MeshwrightError
+    ├─ SpecError                the input cannot be read or breaks a rule; the message names both sides
+    │  ├─ MissingKey            a number that cannot be guessed is absent; the message names its key
+    │  ├─ UnknownName           no device, model, link, back end ... of that name; close names are offered
+    │  └─ BrokenRule            two stated numbers contradict each other
+    └─ MissingCalibration       a term has no measured, cited or fitted constant; raised, never guessed
+
+Floors above add their own leaves in their own module. Infeasible is a result, not an error.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class MeshwrightError(Exception):
+    """Base of all deliberate errors. `str(error)` is one line fit for a user."""
+
+
+class SpecError(MeshwrightError):
+    """The input cannot be read, or breaks a rule."""
+
+
+class MissingKey(SpecError):
+    """A needed number is absent."""
+
+    def __init__(self, key: str, where: str, why: str = "") -> None:
+        """Name the `key`, the place it is missing from, and optionally what needs it."""
+        self.key = key
+        super().__init__(f"{where}: {key} is missing" + (f" ({why})" if why else ""))
+
+
+class UnknownName(SpecError):
+    """A name that no catalogue knows."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        """Offer the closest of the `known` names."""
+        self.name = name
+        near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=3, cutoff=0.4)
+        super().__init__(f"unknown {kind} {name!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+
+
+class BrokenRule(SpecError):
+    """Two stated numbers contradict each other; the message names both and, where there is one, the nearest legal value."""
+
+
+class MissingCalibration(MeshwrightError):
+    """A cost term has no data."""

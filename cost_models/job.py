@@ -1,0 +1,33 @@
+"""A job: what is trained, on what, how. Every formula takes it first."""
+
+from dataclasses import dataclass
+
+from cost_models.errors import BrokenRule
+from cost_models.specs.cluster import ClusterSpec, DeviceSpec, NodePool
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.training import TrainingSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Model, cluster and training job: the constants of one pricing."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    training: TrainingSpec
+
+    @property
+    def pool(self) -> NodePool:
+        """The one pool.
+
+        Raises:
+            BrokenRule: the cluster has several pools, which this release does not plan across.
+        """
+        if len(self.cluster.pools) != 1:
+            raise BrokenRule(f"cluster.pools lists {len(self.cluster.pools)} pools; planning across pools is not available yet, use 1")
+        return self.cluster.pools[0]
+
+    @property
+    def device(self) -> DeviceSpec:
+        """The one device."""
+        return self.pool.device

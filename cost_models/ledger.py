@@ -1,0 +1,92 @@
+"""The named ledger of one configuration: what every byte and every second is for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes of one rank of one stage, by instant and term; the terms of an instant sum to what is allocated then."""
+
+    stage: int
+    instants: Mapping[str, Mapping[str, float]]
+    host_bytes: float
+    """Host memory of one rank."""
+
+    def allocated(self, instant: str) -> float:
+        """Bytes allocated at an instant, summed in the order of the terms."""
+        return sum(self.instants[instant].values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLedger:
+    """Memory of one configuration."""
+
+    stages: tuple[StageMemory, ...]
+    phase_of: Mapping[str, str]
+    """Instant -> phase: load, first_step, step, eval, save."""
+    context_bytes: float
+    communicator_bytes: float
+    allocated_quantile: float
+    """Factor from the median to the asked quantile of allocated bytes."""
+    fragmentation_median: float
+    fragmentation_quantile: float
+    usable_bytes: float
+    host_usable_bytes: float
+    """Of one node."""
+    host_node_bytes: float
+    """Most host memory that any node needs."""
+
+    @property
+    def binding(self) -> tuple[int, str]:
+        """The stage and instant of the peak."""
+        return max(
+            ((stage.stage, instant) for stage in self.stages for instant in stage.instants),
+            key=lambda at: self.stages[at[0]].allocated(at[1]),
+        )
+
+    @property
+    def allocated_bytes(self) -> float:
+        """The peak, median."""
+        stage, instant = self.binding
+        return self.stages[stage].allocated(instant)
+
+    @property
+    def device_bytes(self) -> float:
+        """What nvidia-smi would show, median. [bytes]"""
+        return self.allocated_bytes * self.fragmentation_median + self.context_bytes + self.communicator_bytes
+
+    @property
+    def conservative_bytes(self) -> float:
+        """What the device holds at the asked risk. [bytes]"""
+        margin = self.allocated_quantile * self.fragmentation_quantile
+        return self.allocated_bytes * margin + self.context_bytes + self.communicator_bytes
+
+    @property
+    def fits(self) -> bool:
+        """The chance constraint of the solve, from unrounded bytes, device and host."""
+        return self.conservative_bytes <= self.usable_bytes and self.host_node_bytes <= self.host_usable_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLedger:
+    """Seconds of one optimizer step, exposed, by term; they sum to `step_seconds`."""
+
+    step_seconds: float
+    exposed: Mapping[str, float]
+    """compute, attention, elementwise, launch_floor, recompute, tensor_parallel, context_parallel, expert_parallel,
+    pipeline_bubble, point_to_point, data_parallel, offload, optimizer, fixed."""
+    hidden: Mapping[str, float]
+    """Communication and copies covered by compute."""
+    stage_seconds: tuple[float, ...]
+    """Of one micro-batch, forward and backward."""
+    model_flops: float
+    """Of one step, whole cluster: no recompute counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Both ledgers."""
+
+    memory: MemoryLedger
+    time: TimeLedger

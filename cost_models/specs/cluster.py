@@ -1,0 +1,83 @@
+"""The machine: devices, links, pools of equal nodes, clusters."""
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from cost_models.specs.base import Spec
+from cost_models.units import Bandwidth, ByteSize
+
+
+class DeviceSpec(Spec):
+    """One accelerator (or a CPU socket seen as one), as published; fitted efficiencies live in the calibration."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    kind: Literal["gpu", "cpu"] = "gpu"
+    vendor: str = "nvidia"
+    family: str
+    """Key of fitted factors: `a100`, `h100`, `b200`, `v100`, `t4`, `ada`, `ampere-consumer`, `mi300`, `cpu`, ..."""
+    marketing_memory_bytes: ByteSize
+    total_memory_bytes: ByteSize
+    """As nvidia-smi shows it."""
+    usable_memory_bytes: ByteSize
+    """What torch sees; the planner fills no more than this."""
+    usable_memory_source: Literal["measured", "derived", "stated"] = "derived"
+    memory_bandwidth: Bandwidth = Field(description="HBM or GDDR rate", json_schema_extra={"unit": "bytes/s"})
+    peak_flops: dict[str, PositiveFloat] = Field(description="dense, by dtype: fp32, tf32, bf16, fp16, fp8, fp4")
+    matmul_flops_measured: dict[str, PositiveFloat] = Field(default_factory=dict)
+    """Best matmul rate that someone measured (MAMF), by dtype; a ceiling for the fit."""
+    pcie_bandwidth: Bandwidth = Field(description="per direction", json_schema_extra={"unit": "bytes/s"})
+    link: str = Field(description="default intra-node link of a node of these, by catalogue name")
+    link_bandwidth: Bandwidth = Field(description="intra-node, per device and direction")
+    inter_node_bandwidth: Bandwidth = Field(description="default network share of one device, per direction")
+    link_domain: PositiveInt = 8
+    """Devices joined by `link` at full rate: 8 in a usual node, 72 in an NVL72 rack, 1 without a link of its own."""
+    gpus_per_node: PositiveInt = 8
+    host_memory_bytes: ByteSize
+    """Default host memory of a node of these."""
+    tdp_watts: PositiveFloat | None = None
+    source: str
+    notes: str = ""
+
+
+class LinkSpec(Spec):
+    """A link as one device sees it."""
+
+    name: str = "custom"
+    bandwidth: Bandwidth = Field(description="per device and direction", gt=0, json_schema_extra={"unit": "bytes/s"})
+    latency_seconds: float = Field(default=0.0, ge=0)
+    shared_by_node: bool = False
+    """True for one host bridge or NIC that all devices of a node share (PCIe boxes)."""
+    source: str = ""
+
+
+class NodePool(Spec):
+    """Equal nodes of one device. Everything but device and counts has a default from the device."""
+
+    device: DeviceSpec
+    nodes: PositiveInt
+    gpus_per_node: PositiveInt
+    intra_node_link: LinkSpec
+    inter_node_link: LinkSpec
+    link_domain: PositiveInt
+    """Devices that reach each other at `intra_node_link` speed."""
+    host_memory_bytes: ByteSize
+    nvme_bytes: ByteSize = 0
+    price_per_gpu_hour: float | None = Field(default=None, ge=0)
+
+    @property
+    def gpus(self) -> int:
+        """Devices in the pool."""
+        return self.nodes * self.gpus_per_node
+
+
+class ClusterSpec(Spec):
+    """One or several pools."""
+
+    pools: tuple[NodePool, ...] = Field(min_length=1)
+
+    @property
+    def gpus(self) -> int:
+        """Devices over all pools."""
+        return sum(pool.gpus for pool in self.pools)

@@ -1,0 +1,132 @@
+"""The model, in Hugging Face's names. Every count, size and ledger is derived from these numbers, never from a name."""
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from cost_models.errors import BrokenRule
+from cost_models.specs.base import Spec
+
+
+class LayerKind(Spec):
+    """What distinguishes one transformer layer from another in cost."""
+
+    attention: Literal["full", "sliding"] = "full"
+    mlp: Literal["dense", "moe"] = "dense"
+
+
+class MoeSpec(Spec):
+    """Mixture of experts in the layers whose `mlp` is `moe`."""
+
+    num_experts: PositiveInt
+    num_experts_per_tok: PositiveInt
+    moe_intermediate_size: PositiveInt
+    shared_expert_intermediate_size: int = Field(default=0, ge=0)
+    """Width of all shared experts together; 0 for none."""
+    shared_expert_gate: bool = False
+    router_bias: bool = False
+    """A trained bias of the router's linear map (GPT-OSS); a buffer that is no parameter does not count."""
+    expert_bias: bool = False
+    gated_experts: bool = True
+
+
+class MlaSpec(Spec):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+
+    q_lora_rank: int | None = None
+    """None: queries are projected directly."""
+    kv_lora_rank: PositiveInt
+    qk_nope_head_dim: PositiveInt
+    qk_rope_head_dim: PositiveInt
+    v_head_dim: PositiveInt
+
+
+class ModelSpec(Spec):
+    """A decoder-only transformer."""
+
+    name: str = "custom"
+    model_type: str = "custom"
+    """As in config.json; chooses no formula, only names the family."""
+    hidden_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt
+    head_dim: PositiveInt
+    intermediate_size: PositiveInt
+    vocab_size: PositiveInt
+    tie_word_embeddings: bool = False
+    max_position_embeddings: PositiveInt | None = None
+
+    activation: str = "silu"
+    gated_mlp: bool = True
+    normalization: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norm_bias: bool = False
+    norms_per_layer: int = Field(default=2, ge=0)
+    """Norms of width hidden_size in a layer: 2 as a rule, 1 in one-norm parallel blocks, 4 with post-norms (Gemma 2, 3)."""
+    final_norm: bool = True
+    embedding_norm: bool = False
+    position_embedding: Literal["rotary", "learned", "alibi", "none"] = "rotary"
+    position_embedding_rows: int = Field(default=0, ge=0)
+    """Rows of the learned position table, with any offset that the family adds (OPT: 2)."""
+    parallel_residual: bool = False
+    qkv_bias: bool = False
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """`head`: one weight of head_dim for q and one for k; `full`: over the whole projected width."""
+    attention_sinks: bool = False
+    embedding_projection: int | None = None
+    """Width of the embedding when it differs from hidden_size (OPT-350m)."""
+    sliding_window: PositiveInt | None = None
+    attention_softcap: bool = False
+    logit_softcap: bool = False
+    embedding_multiplier: bool = False
+
+    moe: MoeSpec | None = None
+    mla: MlaSpec | None = None
+    layers: tuple[LayerKind, ...] = ()
+    """Kind of every layer in order; empty means all alike."""
+
+    @model_validator(mode="after")
+    def _rules(self) -> "ModelSpec":
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise BrokenRuleValue(
+                f"num_key_value_heads {self.num_key_value_heads} does not divide num_attention_heads {self.num_attention_heads}"
+            )
+        if self.layers and len(self.layers) != self.num_hidden_layers:
+            raise BrokenRuleValue(f"layers lists {len(self.layers)} kinds but num_hidden_layers is {self.num_hidden_layers}")
+        if any(kind.mlp == "moe" for kind in self.layers) and self.moe is None:
+            raise BrokenRuleValue("layers names a moe layer but moe is missing")
+        if self.moe is not None and self.moe.num_experts_per_tok > self.moe.num_experts:
+            raise BrokenRuleValue(
+                f"num_experts_per_tok {self.moe.num_experts_per_tok} exceeds num_experts {self.moe.num_experts}"
+            )
+        return self
+
+    @property
+    def layer_kinds(self) -> tuple[LayerKind, ...]:
+        """The distinct kinds, in order of first appearance: the `kind` axis of every table."""
+        return tuple(dict.fromkeys(self.layer_sequence))
+
+    @property
+    def layer_sequence(self) -> tuple[LayerKind, ...]:
+        """Kind of each layer, bottom to top; length num_hidden_layers."""
+        default = LayerKind(mlp="moe" if self.moe is not None else "dense")
+        return self.layers or (default,) * self.num_hidden_layers
+
+    @property
+    def query_width(self) -> int:
+        """Width of all projected queries together."""
+        if self.mla is not None:
+            return self.num_attention_heads * (self.mla.qk_nope_head_dim + self.mla.qk_rope_head_dim)
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def key_value_width(self) -> int:
+        """Width of all projected keys together (values alike; MLA has its own ledger)."""
+        return self.num_key_value_heads * self.head_dim
+
+
+class BrokenRuleValue(BrokenRule, ValueError):
+    """A broken rule found inside pydantic validation, which only understands ValueError."""

@@ -1,0 +1,68 @@
+"""The training job: what is trained, on what batch, with which numerics."""
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from cost_models.specs.base import Spec
+from cost_models.specs.choices import Attention, Method, Optimizer, Precision
+from cost_models.specs.model import BrokenRuleValue
+
+
+class LoraSpec(Spec):
+    """Low-rank adapters (arXiv:2106.09685)."""
+
+    rank: PositiveInt = 16
+    target_modules: Literal["all-linear", "attention", "qv"] | tuple[str, ...] = "all-linear"
+    train_embeddings: bool = False
+    adapter_dtype: Literal["fp32", "model"] = "fp32"
+    """peft keeps adapters in fp32 unless told otherwise."""
+    double_quantization: bool = True
+
+
+class BatchRange(Spec):
+    """A global batch that may vary. [sequences]"""
+
+    min: PositiveInt
+    max: PositiveInt
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "BatchRange":
+        if self.min > self.max:
+            raise BrokenRuleValue(f"min {self.min} exceeds max {self.max}")
+        return self
+
+
+class TrainingSpec(Spec):
+    """One training job. What is None or `auto` is filled with a default of the back end, and the answer says so."""
+
+    method: Method = "full"
+    sequence_length: PositiveInt
+    eval_sequence_length: PositiveInt | None = None
+    eval_batch_size: PositiveInt | None = None
+    global_batch_size: PositiveInt | BatchRange
+    precision: Precision | Literal["auto"] = "auto"
+    optimizer: Optimizer = "adamw"
+    attention: Attention | Literal["auto"] = "auto"
+    lora: LoraSpec | None = None
+    padded: bool = False
+    """Batches carry a padding mask, which sdpa attention materialises per layer."""
+    expert_imbalance: float = Field(default=1.0, ge=1.0)
+    """Load of the fullest expert over the mean; 1.0 when padded to capacity or forced balanced."""
+
+    @property
+    def batch_range(self) -> BatchRange:
+        """The global batch as a range, a single value included."""
+        batch = self.global_batch_size
+        return batch if isinstance(batch, BatchRange) else BatchRange(min=batch, max=batch)
+
+    @model_validator(mode="after")
+    def _adapters(self) -> "TrainingSpec":
+        if self.method == "full" and self.lora is not None:
+            raise BrokenRuleValue("lora is given but method is full; say method: lora or qlora")
+        return self
+
+    @property
+    def adapters(self) -> LoraSpec | None:
+        """The adapters trained, with defaults; None for full training."""
+        return None if self.method == "full" else (self.lora or LoraSpec())

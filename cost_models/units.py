@@ -1,0 +1,69 @@
+"""Human units are parsed and printed here and nowhere else. GB = 10^9 and GiB = 2^30, always."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from cost_models.errors import SpecError
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+
+_BYTES = {
+    "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB,
+}  # fmt: skip
+_BITS_PER_SECOND = {"kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12, "Gbit/s": 10**9, "Gbps": 10**9}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
+
+
+def _split(text: str, what: str, units: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise SpecError(f"{what} {text!r} is not a number with a unit such as {units}")
+    return float(match.group(1)), match.group(2)
+
+
+def parse_bytes(value: Any) -> int:
+    """`80GiB`, `1TiB`, `80 GB` or a plain number of bytes. [bytes]
+
+    Raises:
+        SpecError: unknown unit, or not a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise SpecError(f"{value!r} is not a memory size")
+    if not isinstance(value, str):
+        return int(value)
+    number, unit = _split(value, "memory size", "80GiB")
+    if unit not in _BYTES | {"": 1}:
+        raise SpecError(f"memory size {value!r}: unknown unit {unit!r}; known are {', '.join(_BYTES)}")
+    return round(number * (_BYTES | {"": 1})[unit])
+
+
+def parse_bandwidth(value: Any) -> float:
+    """`400Gb/s` (bits), `50GB/s` (bytes) or a plain number of bytes per second. [bytes/s]
+
+    Raises:
+        SpecError: unknown unit, or not a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise SpecError(f"{value!r} is not a bandwidth")
+    if not isinstance(value, str):
+        return float(value)
+    number, unit = _split(value, "bandwidth", "400Gb/s or 50GB/s")
+    if unit in _BITS_PER_SECOND:
+        return number * _BITS_PER_SECOND[unit] / 8
+    if unit.endswith("/s") and unit[:-2] in _BYTES:
+        return number * _BYTES[unit[:-2]]
+    if unit == "":
+        return number
+    raise SpecError(f"bandwidth {value!r}: unknown unit {unit!r}; write 400Gb/s (bits) or 50GB/s (bytes)")
+
+
+def gib(size: float) -> str:
+    """A size as people read it: `12.34 GiB`."""
+    return f"{size / GIB:.2f} GiB"
+
+
+ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
+Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
