@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.specs.configuration import Configuration
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
@@ -90,3 +94,18 @@ class Estimate:
 
     memory: MemoryLedger
     time: TimeLedger
+
+
+def estimate(job: Job, configuration: Configuration, calibration: Calibration, *, oom_risk: float = 0.01) -> Estimate:
+    """Price exactly this configuration, with names.
+
+    Raises:
+        MissingCalibration: a term has no constant for this device or framework.
+    """
+    from cost_models.memory import memory_ledger  # noqa: PLC0415  the formulas import the types above
+    from cost_models.time import time_ledger  # noqa: PLC0415
+
+    return Estimate(
+        memory=memory_ledger(job, configuration, calibration, oom_risk=oom_risk),
+        time=time_ledger(job, configuration, calibration),
+    )

@@ -11,6 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from cost_models.arrays import FloatArray
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.strategy import Strategy
 
 
 class _Rows:
@@ -84,3 +87,18 @@ class Table:
     def take(self, index: Any) -> Self:
         """The candidates at `index`."""
         return type(self)(memory=self.memory.take(index), time=self.time.take(index))
+
+
+def price(job: Job, strategy: Strategy, calibration: Calibration, *, oom_risk: float = 0.01) -> Table:
+    """Coefficients of every candidate, shape (n,); memory and time by the formulas the ledger uses.
+
+    Raises:
+        MissingCalibration: a term has no constant for this device or framework.
+    """
+    from cost_models.memory import memory_table  # noqa: PLC0415  the formulas import the types above
+    from cost_models.time import time_table  # noqa: PLC0415
+
+    return Table(
+        memory=memory_table(job, strategy, calibration, oom_risk=oom_risk),
+        time=time_table(job, strategy, calibration),
+    )
