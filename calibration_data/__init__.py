@@ -1,0 +1,1 @@
+"""Data only: devices, models, measurements and calibrations, each with its source."""

@@ -1,0 +1,1 @@
+"""Run a plan on its nodes, measure it, and report what was measured."""
