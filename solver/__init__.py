@@ -1,0 +1,1 @@
+"""Choose: legal space, bounds, integer programs, certificates and conflicts. No formula lives here."""
