@@ -1,0 +1,125 @@
+"""Facts of a training framework that decide memory: layouts of states, what is gathered, what a loss keeps.
+
+A fact is read from the framework's own source or documents and says where. Nothing here is fitted.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from cost_models.specs.base import Spec
+from cost_models.specs.choices import Attention, Compression, CrossEntropy, Optimizer, Precision
+
+
+class ParameterLayout(Spec):
+    """Bytes that one trained parameter costs under one precision, before any sharding. [bytes per parameter]"""
+
+    weight: NonNegativeFloat
+    """What the rank keeps between steps."""
+    gradient: NonNegativeFloat
+    """As accumulated."""
+    master: NonNegativeFloat = 0
+    """High-precision copy the optimizer updates; 0 where the weight itself is updated."""
+    state: NonNegativeFloat
+    """One optimizer state element."""
+    compute: NonNegativeFloat = 2
+    """The dtype of activations and of gathered weights."""
+    reduce: NonNegativeFloat = 2
+    """The dtype gradients are reduced in."""
+    cast: NonNegativeFloat = 0
+    """Copies in another dtype that are cached from forward to backward (autocast, FP8 weight caches)."""
+    step_gradient: NonNegativeFloat = 0
+    """Copy of the gradient that exists only while the optimizer runs, sharded as the optimizer states."""
+    source: str
+
+
+class OptimizerFacts(Spec):
+    """What an optimizer keeps."""
+
+    states: NonNegativeFloat
+    """State elements per parameter of a matrix, in the layout's state dtype."""
+    states_other: NonNegativeFloat
+    """The same for embeddings, norms and biases."""
+    fixed_bytes: NonNegativeFloat = 0
+    """Bytes per parameter whose dtype the layout does not choose (8-bit states with their block scales)."""
+    factored: bool = False
+    """Row and column factors in fp32 instead of a full second moment."""
+    error_feedback: NonNegativeFloat = 0
+    """Bytes per parameter of residuals of a compressed exchange, unsharded."""
+    source: str
+
+
+class CrossEntropyFacts(Spec):
+    """Bytes per logit (token x padded vocabulary) of a loss implementation."""
+
+    kept: NonNegativeFloat
+    """Saved from forward to backward."""
+    peak: NonNegativeFloat
+    """Most that lives at once, at the end of forward or the start of backward, the kept ones included."""
+    forward: NonNegativeFloat = 0
+    """Most that lives in a forward without gradients (evaluation)."""
+    source: str
+
+
+class FrameworkFacts(Spec):
+    """One framework family."""
+
+    name: str
+    ledger: Literal["eager", "megatron"]
+    """`eager`: every operator of the Hugging Face module saves its own inputs; `megatron`: Transformer Engine's fused operators."""
+    layouts: Mapping[Precision, ParameterLayout]
+    optimizers: Mapping[Optimizer, OptimizerFacts]
+    cross_entropy: Mapping[CrossEntropy, CrossEntropyFacts]
+    compression_error: Mapping[Compression, NonNegativeFloat] = Field(default_factory=dict)
+    """Residual bytes per trained parameter of gradient compression, unsharded."""
+
+    weights_sharded_from: PositiveInt
+    """Least ZeRO stage that shards weights; 4 for never."""
+    gradients_sharded_from: PositiveInt = 2
+    optimizer_sharded_from: PositiveInt = 1
+    shards_quantized: bool = False
+    """Whether 4-bit weights are sharded with the others."""
+    gradients_persist: bool = False
+    """Gradient buffers exist through the whole step, not only from backward to the optimizer."""
+    states_created: Literal["initialization", "first_step"] = "first_step"
+    gather_style: Literal["none", "root_group", "budget"] = "none"
+    """`root_group`: embedding and head stay gathered, layers one by one; `budget`: up to live_parameters stay gathered."""
+    live_parameters: NonNegativeInt = 0
+    """Most gathered parameters that stay resident. [parameters]"""
+    prefetch_parameters: NonNegativeInt = 0
+    persistent_parameters: NonNegativeInt = 0
+    """Most parameters of small tensors that are never partitioned, over the model. [parameters]"""
+    bucket_parameters: NonNegativeInt = 0
+    """Size of one reduce bucket. [parameters]"""
+    bucket_copies: NonNegativeFloat = 0
+    """Reduce and all-gather buckets alive at once under ZeRO >= 1."""
+    gradient_bucket_copies: NonNegativeFloat = 0
+    """Whole copies of the gradients in communication buckets when data-parallel ranks > 1 (DDP without bucket views)."""
+
+    step_parameter_copies: NonNegativeFloat = 0
+    """Copies of all updated parameters while the optimizer runs (foreach: 1; fused: 0)."""
+    step_largest_tensor_bytes: NonNegativeFloat = 0
+    """Bytes per parameter of the largest tensor while a loop optimizer runs."""
+    vocabulary_multiple: PositiveInt = 1
+    dropout: bool = False
+    """Dropout probability above 0: masks are kept."""
+    dummy_weight_gradient: bool = False
+    """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
+    kept_outputs: NonNegativeFloat = 0
+    """Bytes per logit that the training loop keeps alive through backward by holding on to the model's outputs."""
+    selective_recompute: Literal["attention", "operators"] = "attention"
+    """`attention`: the attention core is repeated (arXiv:2205.05198); `operators`: all but every second matmul and the attention kernel."""
+    full_precision_norm_families: tuple[str, ...] = ()
+    """`model_type`s whose norms run in fp32 end to end."""
+    low_precision_softmax_families: tuple[str, ...] = ()
+    """`model_type`s whose eager attention keeps the softmax in the compute dtype."""
+
+    load_copy: Literal["model", "file", "shard", "none"] = "file"
+    """Host copy per rank while weights are loaded: the whole model, one checkpoint file, or the rank's own shard."""
+    checkpoint_file_bytes: NonNegativeInt = 0
+    save_copy: Literal["full", "shard", "none"] = "shard"
+    """Host copy while saving: `full` gathers the model on one rank of a node."""
+    default_attention: Attention = "sdpa"
+    default_cross_entropy: CrossEntropy = "eager"
+    source: str
