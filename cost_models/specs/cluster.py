@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from cost_models.specs.base import Spec
+from cost_models.specs.model import BrokenRuleValue
 from cost_models.units import Bandwidth, ByteSize
 
 
@@ -23,13 +24,18 @@ class DeviceSpec(Spec):
     usable_memory_bytes: ByteSize
     """What torch sees; the planner fills no more than this."""
     usable_memory_source: Literal["measured", "derived", "stated"] = "derived"
+    usable_memory_interval_bytes: tuple[ByteSize, ByteSize] | None = None
+    """Least and most that torch shows on such devices (drivers, ECC); None where nothing is known."""
     memory_bandwidth: Bandwidth = Field(description="HBM or GDDR rate", json_schema_extra={"unit": "bytes/s"})
-    peak_flops: dict[str, PositiveFloat] = Field(description="dense, by dtype: fp32, tf32, bf16, fp16, fp8, fp4")
+    peak_flops: dict[str, PositiveFloat] = Field(description="dense, by dtype: fp32, tf32, bf16, fp16, fp8, fp4, int8")
     matmul_flops_measured: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Best matmul rate that someone measured (MAMF), by dtype; a ceiling for the fit."""
+    all_reduce_bandwidth_measured: Bandwidth | None = None
+    """Bus bandwidth of a large all-reduce in one node that someone measured."""
     pcie_bandwidth: Bandwidth = Field(description="per direction", json_schema_extra={"unit": "bytes/s"})
     link: str = Field(description="default intra-node link of a node of these, by catalogue name")
     link_bandwidth: Bandwidth = Field(description="intra-node, per device and direction")
+    inter_node_link: str = Field(default="", description="default link between nodes of these, by catalogue name")
     inter_node_bandwidth: Bandwidth = Field(description="default network share of one device, per direction")
     link_domain: PositiveInt = 8
     """Devices joined by `link` at full rate: 8 in a usual node, 72 in an NVL72 rack, 1 without a link of its own."""
@@ -40,15 +46,27 @@ class DeviceSpec(Spec):
     source: str
     notes: str = ""
 
+    @model_validator(mode="after")
+    def _memory_is_real(self) -> "DeviceSpec":
+        if self.usable_memory_bytes > self.total_memory_bytes:
+            raise BrokenRuleValue(
+                f"usable_memory_bytes {self.usable_memory_bytes} exceeds total_memory_bytes {self.total_memory_bytes}"
+            )
+        return self
+
 
 class LinkSpec(Spec):
     """A link as one device sees it."""
 
     name: str = "custom"
+    aliases: tuple[str, ...] = ()
     bandwidth: Bandwidth = Field(description="per device and direction", gt=0, json_schema_extra={"unit": "bytes/s"})
     latency_seconds: float = Field(default=0.0, ge=0)
     shared_by_node: bool = False
-    """True for one host bridge or NIC that all devices of a node share (PCIe boxes)."""
+    """True for one host bridge or NIC that all devices of a node share (PCIe boxes): devices that use it at once divide
+    `bandwidth`, which is what one device gets alone."""
+    joins: PositiveInt | None = None
+    """Devices it joins, where the link itself says: 2 for an NVLink bridge."""
     source: str = ""
 
 
