@@ -80,7 +80,7 @@ format: $(VENV)/ready ## write the house format and apply safe fixes
 
 .PHONY: docs
 docs: $(VENV)/ready ## write docs/formulas.md from the docstrings of the formulas
-	$(VENV)/bin/python -m docs.generate_formulas
+	$(VENV)/bin/python docs/generate_formulas.py
 
 .PHONY: bench
 bench: $(VENV)/ready ## measure how long planning takes
