@@ -1,0 +1,111 @@
+"""A problem: the job, what may be decided, what is wanted. Everything the solver needs, and nothing it has to look up."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol
+
+from cost_models.calibration import Calibration
+from cost_models.errors import BrokenRule, MissingKey
+from cost_models.job import Job
+from cost_models.specs.choices import BACKENDS, Backend
+from cost_models.strategy import Strategy
+from cost_models.table import Table
+from solver.domains import Domains, Requirement, default_domains, narrowed
+
+ObjectiveName = Literal["throughput", "memory", "gpus", "cost"]
+OBJECTIVES: Final[tuple[ObjectiveName, ...]] = ("throughput", "memory", "gpus", "cost")
+
+
+class Pricing(Protocol):
+    """How strategies become coefficients; `cost_models.table.price` unless a test brings its own."""
+
+    def __call__(self, job: Job, strategy: Strategy, calibration: Calibration, *, oom_risk: float = ...) -> Table:
+        """Coefficients of every row of `strategy`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Side constraints on predicted quantities; None leaves one open."""
+
+    max_step_seconds: float | None = None
+    max_memory_bytes: int | None = None
+    """Of the allocated peak, beside what the device holds."""
+    max_cost_per_step: float | None = None
+    max_gpus: int | None = None
+    min_gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Deterministic limits: the same request stops at the same place on any machine."""
+
+    max_priced_rows: int = 20_000_000
+    max_solves: int = 20_000
+    row_deterministic_time: float = 20.0
+    """CP-SAT's deterministic units for one inner model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One question to the solver."""
+
+    job: Job
+    calibration: Calibration
+    objectives: tuple[ObjectiveName, ...] = ("throughput",)
+    """In order of importance; each is proven before the next is asked."""
+    backends: tuple[Backend, ...] = BACKENDS
+    domains: Domains = field(default_factory=Domains)
+    """Values on offer; decisions left out have the default of the job."""
+    requirements: tuple[Requirement, ...] = ()
+    limits: Limits = Limits()
+    oom_risk: float = 0.01
+    objective_tolerance: float = 0.0
+    """Relative loss of the objectives that a simpler configuration is worth."""
+    budget: Budget = Budget()
+    alternatives: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse a problem that contradicts itself before any work."""
+        if not self.objectives:
+            raise BrokenRule(f"objective: name at least one of {', '.join(OBJECTIVES)}")
+        unknown = [name for name in self.objectives if name not in OBJECTIVES]
+        if unknown:
+            raise BrokenRule(f"objective {unknown[0]!r} is none of {', '.join(OBJECTIVES)}")
+        if not 0 <= self.objective_tolerance < 1:
+            raise BrokenRule(f"objective_tolerance {self.objective_tolerance} is not in [0, 1)")
+        priced = "cost" in self.objectives or self.limits.max_cost_per_step is not None
+        if priced and self.job.pool.price_per_gpu_hour is None:
+            raise MissingKey("price_per_gpu_hour", "cluster.pools.0", "the cost of a step needs it")
+
+    @property
+    def open_domains(self) -> Domains:
+        """Every decision's values before the user's requirements."""
+        return Domains({**default_domains(self.job).values, **self.domains.values, **self._counts()})
+
+    @property
+    def resolved_domains(self) -> Domains:
+        """Every decision's values, the user's requirements applied."""
+        return narrowed(self.open_domains, self.requirements)
+
+    def _counts(self) -> dict[str, tuple[int, ...]]:
+        """Device counts on offer: the whole cluster, unless fewer can be what is asked for."""
+        if "gpus" in self.domains.values:
+            return {}
+        wanted = self.objectives[0] in ("gpus", "cost") or self.limits.max_gpus is not None
+        low, high = self.limits.min_gpus or 1, self.limits.max_gpus or self.job.cluster.gpus
+        counts = device_counts(self.job) if wanted else (self.job.cluster.gpus,)
+        return {"gpus": tuple(n for n in counts if low <= n <= high)}
+
+    def without(self, requirement: Requirement) -> "Problem":
+        """This problem with one wish dropped (every part of it: wishes are told apart by their text)."""
+        return replace(self, requirements=tuple(r for r in self.requirements if r.text != requirement.text))
+
+
+def device_counts(job: Job) -> tuple[int, ...]:
+    """Device counts worth asking for: any number within a node, then whole nodes, up to the cluster."""
+    per_node = job.pool.gpus_per_node
+    return (*range(1, per_node), *range(per_node, job.cluster.gpus + 1, per_node))
+
+
+Progress = Callable[[str, float], None]
+"""Told of each stage of a solve and of each better value found."""
