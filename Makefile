@@ -79,8 +79,9 @@ format: $(VENV)/ready ## write the house format and apply safe fixes
 	$(VENV)/bin/ruff format .
 
 .PHONY: docs
-docs: $(VENV)/ready ## write docs/formulas.md from the docstrings of the formulas
+docs: $(VENV)/ready ## write what is generated: docs/formulas.md and the example of README.md
 	$(VENV)/bin/python docs/generate_formulas.py
+	$(VENV)/bin/python docs/generate_example.py
 
 .PHONY: bench
 bench: $(VENV)/ready ## measure how long planning takes
