@@ -12,7 +12,7 @@ ENV PATH=/opt/meshwright/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin meshwright
-WORKDIR /home/meshwright
+WORKDIR /srv/meshwright
 
 FROM base AS build
 ENV PIP_NO_CACHE_DIR=1 \
