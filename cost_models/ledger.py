@@ -1,7 +1,9 @@
 """The named ledger of one configuration: what every byte and every second is for."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from cost_models.calibration import Calibration
 from cost_models.job import Job
@@ -65,6 +67,24 @@ class MemoryLedger:
         """What the device holds at the asked risk. [bytes]"""
         margin = self.allocated_quantile * self.fragmentation_quantile
         return self.allocated_bytes * margin + self.context_bytes + self.communicator_bytes
+
+    def oom_probability(self, oom_risk: float) -> float:
+        r"""Probability that the device or its host runs out of memory.
+
+        .. math:: p = 1 - \Phi\!\left(z_r \ln\frac{U - F}{A m} \Big/ \ln\frac{a q}{m}\right), \quad z_r = \Phi^{-1}(1 - r)
+
+        with usable memory U, fixed F (context, communicators), median allocation A and fragmentation m, and the factors
+        a, q at the risk r that this ledger was made with: both errors are log-normal and taken as fully correlated.
+        """
+        if self.host_node_bytes > self.host_usable_bytes:
+            return 1.0
+        room = self.usable_bytes - self.context_bytes - self.communicator_bytes
+        median = self.allocated_bytes * self.fragmentation_median
+        spread = math.log(self.allocated_quantile * self.fragmentation_quantile / self.fragmentation_median)
+        if room <= 0 or spread <= 0 or median <= 0:
+            return float(room < median)
+        normal = NormalDist()
+        return 1.0 - normal.cdf(normal.inv_cdf(1.0 - oom_risk) * math.log(room / median) / spread)
 
     @property
     def fits(self) -> bool:
