@@ -1,0 +1,1 @@
+"""How long planning takes, on jobs from one consumer GPU to sixteen thousand."""
