@@ -1,0 +1,174 @@
+"""Collectives by alpha and beta on the real topology: which ranks share a link, and who else uses it.
+
+Ranks are ordered tensor, context, data, pipeline: a group of `size` ranks that lie `stride` apart has
+`stride` sisters using the same links at the same time.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.time.frame import Frame, device_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ranks that communicate."""
+
+    size: Any
+    stride: Any
+    per_node: Any
+    """Members that reach each other without the network."""
+    nodes: Any
+    """Link domains that the group spans."""
+    link_rate: Any
+    """Rate of one member inside the node. [bytes/s]"""
+    network_rate: Any
+    """Rate of one member across nodes. [bytes/s]"""
+    link_latency: float
+    network_latency: float
+
+
+def group(frame: Frame, size: Any, stride: Any) -> Group:
+    """The links that a group of ranks uses.
+
+    A host bridge that all devices of a node share is divided among the sister groups that cross it. A rank reaches
+    devices of its node outside its link domain over PCIe.
+    Source: rank order, Megatron-LM `core/parallel_state.py`; one network card per device, NCCL rail layout.
+    """
+    pool = frame.job.pool
+    domain = max(pool.link_domain, pool.gpus_per_node)
+    size, stride = np.asarray(size, dtype=np.float64), np.asarray(stride, dtype=np.float64)
+    per_node = np.clip(np.floor(domain / stride), 1.0, size)
+    link, network = pool.intra_node_link, pool.inter_node_link
+    reach = np.where(
+        np.minimum(size * stride, domain) <= pool.link_domain,
+        link.bandwidth,
+        min(link.bandwidth, frame.device.pcie_bandwidth),
+    )
+    sharing = stride if link.shared_by_node else 1.0
+    cards = pool.gpus_per_node if network.shared_by_node else 1.0
+    return Group(
+        size=size,
+        stride=stride,
+        per_node=per_node,
+        nodes=np.ceil(size / per_node),
+        link_rate=reach * link_efficiency(frame) / sharing,
+        network_rate=network.bandwidth * frame.factor("network_efficiency", network.name, "default") / cards,
+        link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
+        network_latency=network.latency_seconds + frame.factor("network_step_seconds"),
+    )
+
+
+def link_efficiency(frame: Frame) -> float:
+    """Bus bandwidth of large collectives over the published rate of the intra-node link."""
+    link = frame.job.pool.intra_node_link
+    kinds = ("pcie",) if link.name.startswith("pcie") or link.shared_by_node else ()
+    return frame.factor("link_efficiency", link.name, *kinds, *device_keys(frame.device))
+
+
+def hops(size: Any) -> Any:
+    """Latency steps of a ring of up to 8, then of a tree above it. [steps]
+
+    Source: NCCL chooses rings in a node and trees across many ranks, whose depth is logarithmic.
+    """
+    ring = np.minimum(size, 8.0) - 1
+    mantissa, exponent = np.frexp(np.maximum(size / 8.0, 1.0))
+    return ring + exponent - (mantissa == 0.5)  # ceil(log2) without a transcendental function
+
+
+def reduce_scatter_seconds(group: Group, size: Any) -> Any:
+    r"""Reduce-scatter, or all-gather, of `size` bytes per rank before (after) it. [s]
+
+    .. math:: \max\!\left(\frac{q-1}{q}\frac{B}{\beta_{link}},\; \frac{k-1}{k}\frac{B}{q\,\beta_{nic}}\right) + \alpha
+
+    for k nodes of q members: what leaves a node is (k-1)/k of the bytes, not (n-1)/n, and its q members share it
+    over q network cards.
+    Source: bandwidth-optimal rings, Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) section 3, applied to
+    each level of the hierarchy.
+    """
+    q, k = group.per_node, group.nodes
+    inside = (q - 1) / q * size / group.link_rate
+    across = (k - 1) / k * size / (q * group.network_rate)
+    latency = np.where(k > 1, hops(k) * group.network_latency, 0.0) + hops(q) * group.link_latency
+    return np.maximum(inside, across) + latency
+
+
+def all_reduce_seconds(group: Group, size: Any) -> Any:
+    """All-reduce of `size` bytes: a reduce-scatter and an all-gather. [s]"""
+    return 2 * reduce_scatter_seconds(group, size)
+
+
+def all_to_all_seconds(group: Group, size: Any) -> Any:
+    r"""All-to-all in which each rank sends `size` bytes, spread evenly over the group. [s]
+
+    .. math:: \frac{B}{n}\left(\frac{q-1}{\beta_{link}} + \frac{n-q}{\beta_{nic}}\right) + \alpha
+
+    Source: each rank keeps 1/n of its bytes; split at the link domain.
+    """
+    n, q = group.size, group.per_node
+    inside = (q - 1) / n * size / group.link_rate
+    across = (n - q) / n * size / group.network_rate
+    latency = np.where(n > q, group.network_latency, 0.0) + np.where(n > 1, group.link_latency, 0.0)
+    return inside + across + latency
+
+
+def neighbour_seconds(group: Group, size: Any) -> Any:
+    """Sending `size` bytes to the next rank of a ring, at the rate of its slowest hop. [s]"""
+    slow = group.nodes > 1
+    rate = np.where(slow, np.minimum(group.network_rate, group.link_rate), group.link_rate)
+    return np.where(group.size > 1, size / rate + np.where(slow, group.network_latency, group.link_latency), 0.0)
+
+
+def tensor_group(frame: Frame) -> Group:
+    """Tensor-parallel ranks."""
+    return group(frame, frame.tp, 1.0)
+
+
+def context_group(frame: Frame) -> Group:
+    """Context-parallel ranks."""
+    return group(frame, frame.cp, frame.tp)
+
+
+def replica_group(frame: Frame) -> Group:
+    """Ranks that hold the same dense weights: data- and context-parallel together."""
+    return group(frame, frame.replicas, frame.tp)
+
+
+def expert_group(frame: Frame) -> Group:
+    """Ranks that hold different experts of one layer."""
+    return group(frame, frame.ep, frame.etp)
+
+
+def expert_replica_group(frame: Frame) -> Group:
+    """Ranks that hold the same experts."""
+    return group(frame, frame.expert_replicas, frame.ep * frame.etp)
+
+
+def tensor_parallel_seconds(frame: Frame, reductions: float | Any) -> Any:
+    r"""All-reduces of one pass over a layer, or the gathers and scatters of sequence parallelism instead. [s]
+
+    .. math:: n_r \times \text{all-reduce}(T h \beta)
+
+    Two per layer forward (after attention and after the feed-forward block), two backward.
+    Source: Megatron-LM, arXiv:1909.08053 section 3; equal volume with sequence parallelism, arXiv:2205.05198
+    section 4.2.2.
+    """
+    size = frame.tokens * frame.model.hidden_size * frame.width
+    return np.where(frame.tp > 1, reductions * all_reduce_seconds(tensor_group(frame), size), 0.0)
+
+
+def ring_exchange_seconds(frame: Frame) -> Any:
+    r"""Keys and values travelling once around the context-parallel ranks, forward of one layer. [s]
+
+    .. math:: (c-1)\,[T (k + v) \beta / \text{rate} + \alpha]
+
+    Source: Ring Attention, arXiv:2310.01889 section 3.
+    """
+    model = frame.model
+    if model.mla is not None:
+        width = (model.query_width + model.num_attention_heads * model.mla.v_head_dim) / frame.tp
+    else:
+        width = 2.0 * model.key_value_width / np.minimum(frame.tp, model.num_key_value_heads)
+    return (frame.cp - 1) * neighbour_seconds(context_group(frame), frame.tokens * width * frame.width)

@@ -1,0 +1,114 @@
+"""Data parallelism: gradient reduction, parameter gathers, and what of them compute can cover."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.parameters import Split, Weight, local_parameters
+from cost_models.time.collectives import Group, expert_replica_group, reduce_scatter_seconds, replica_group
+from cost_models.time.compression import kernel_seconds, wire_bytes
+from cost_models.time.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Parameters of one rank before ZeRO sharding, dense and expert apart: they are reduced over different ranks."""
+
+    dense: Any
+    experts: Any
+
+
+def local(frame: Frame, weights: Iterable[Weight]) -> Local:
+    """Count `weights` on one rank. [parameters]"""
+    weights = tuple(weights)
+    degrees = {
+        "tensor_parallel": frame.strategy.tensor_parallel,
+        "expert_parallel": frame.ep,
+        "expert_tensor_parallel": frame.etp,
+    }
+    dense = local_parameters(frame.model, (w for w in weights if w.split is not Split.EXPERT), **degrees)
+    experts = local_parameters(frame.model, (w for w in weights if w.split is Split.EXPERT), **degrees)
+    return Local(dense, experts)
+
+
+def reduce_bytes(frame: Frame) -> Any:
+    """Bytes per parameter of a gradient reduction, after compression. [bytes]"""
+    full = np.where(frame.precision_is("fp32"), 4.0, frame.by_backend("reduce_bytes_per_parameter"))
+    return wire_bytes(frame, full)
+
+
+def gather_bytes(frame: Frame) -> Any:
+    """Bytes per parameter of a parameter gather. [bytes]"""
+    stored = frame.factor("quantized_bytes_per_parameter") if frame.job.training.method == "qlora" else 2.0
+    return np.where(frame.precision_is("fp32"), 4.0, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Collectives of some weights: seconds of one gather, one reduction (half an all-reduce)."""
+
+    gather: Any
+    reduce: Any
+
+
+def traffic(frame: Frame, parameters: Local, trained: Local) -> Traffic:
+    """One gather of `parameters` and one reduce-scatter of the gradients of `trained`. [s]"""
+    dense, experts = replica_group(frame), expert_replica_group(frame)
+    reduce = reduce_bytes(frame)
+
+    def both(size: Any, count: Local) -> Any:
+        return _one(dense, size * count.dense) + _one(experts, size * count.experts)
+
+    return Traffic(gather=both(gather_bytes(frame), parameters), reduce=both(reduce, trained))
+
+
+def _one(group: Group, size: Any) -> Any:
+    return np.where((group.size > 1) & (size > 0), reduce_scatter_seconds(group, size), 0.0)
+
+
+def gathers_per_pass(frame: Frame) -> tuple[Any, Any]:
+    """Parameter gathers of a micro-batch's forward and backward. [gathers]
+
+    ZeRO-3 gathers before either pass; FSDP that shards gradients only keeps the parameters from forward to backward
+    and gathers them again for the next micro-batch. With a pipeline they stay for the step.
+    Source: arXiv:1910.02054 section 7.2.2; PyTorch `ShardingStrategy` (FULL_SHARD, SHARD_GRAD_OP).
+    """
+    once = frame.backend_is("fsdp") & (frame.zero == 2) & (frame.pp == 1)
+    return np.where(frame.sharded | once, 1.0, 0.0), np.where(frame.sharded, 1.0, 0.0)
+
+
+def reduces_per_micro_batch(frame: Frame) -> Any:
+    """1 where gradients are reduce-scattered after every micro-batch, so that only a shard is accumulated.
+
+    Source: arXiv:1910.02054 section 5.2 (P_os+g); DeepSpeed `runtime/zero/stage_1_and_2.py`; FSDP without `no_sync`.
+    """
+    early = frame.backend_is("fsdp", "deepspeed") & (frame.zero == 2) & (frame.pp == 1)
+    return np.where(frame.sharded | early, 1.0, 0.0)
+
+
+def step_seconds(frame: Frame, parameters: Local, trained: Local) -> tuple[Any, Any]:
+    r"""Exposed and hidden data-parallel communication once a step, of one layer or one stage's ends. [s]
+
+    All-reduce without ZeRO; reduce-scatter and all-gather with it (equal volume). A constant share is exposed: the
+    rest runs beside the last micro-batch's backward or the next forward.
+    Source: arXiv:1910.02054 section 7; share fitted per back end.
+    """
+    cost = traffic(frame, parameters, trained)
+    reduced = np.where(reduces_per_micro_batch(frame) > 0, 0.0, cost.reduce)
+    kept = np.where((frame.zero >= 3) & (frame.pp > 1), cost.gather, 0.0)
+    updated = np.where((frame.zero == 1) | (frame.zero == 2), _updated_gather(frame, trained), 0.0)
+    # Stage 0 finishes its all-reduce with a gather of the reduced gradients; ZeRO with one of the new parameters.
+    gathered = np.where(frame.zero == 0, cost.reduce, np.where(frame.zero >= 3, kept, updated))
+    gathered = np.where(frame.backend_is("fsdp") & (frame.zero == 2) & (frame.pp == 1), 0.0, gathered)
+    total = reduced + gathered
+    share = np.where(frame.overlap, frame.by_backend("data_parallel_exposed"), 1.0)
+    compress = np.where(frame.replicas > 1, kernel_seconds(frame, trained.dense + trained.experts), 0.0)
+    return total * share + compress, total * (1 - share)
+
+
+def _updated_gather(frame: Frame, trained: Local) -> Any:
+    size = np.where(frame.precision_is("fp32"), 4.0, 2.0)
+    dense = _one(replica_group(frame), size * trained.dense)
+    return dense + _one(expert_replica_group(frame), size * trained.experts)

@@ -1,0 +1,78 @@
+"""The ledger of one configuration: walked stage by stage with named terms, never read from the table."""
+
+from collections import Counter
+
+import numpy as np
+
+from cost_models import schedule
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.ledger import TimeLedger
+from cost_models.specs.choices import RECOMPUTES
+from cost_models.specs.configuration import Configuration
+from cost_models.strategy import Strategy
+from cost_models.time.flops import model_flops
+from cost_models.time.frame import Frame
+from cost_models.time.layer import layer_works
+from cost_models.time.layout import stage_layers
+from cost_models.time.stage import fixed_work, layer_offload, layer_tail, stage_tail, stage_work
+from cost_models.time.work import TERMS, Work
+
+
+def time_ledger(job: Job, configuration: Configuration, calibration: Calibration) -> TimeLedger:
+    """Seconds of one step by name.
+
+    The slowest stage sets the pace: its work times the micro-batches is what the step waits for; the other stages'
+    fill and drain is the bubble; the longest tail after the last micro-batch and the fixed overhead follow.
+
+    Raises:
+        MissingCalibration: a term has no constant for this device or framework.
+        BrokenRule: a precision that the device cannot compute in, or layers that do not add up.
+    """
+    frame = Frame(job=job, strategy=Strategy.of(configuration), calibration=calibration)
+    stages = _stage_works(frame, configuration)
+    tails = _tail_works(frame, configuration)
+    seconds = [float(work.seconds) for work in stages]
+    tail_seconds = [float(work.seconds) for work in tails]
+    m, v = configuration.gradient_accumulation_steps, configuration.virtual_pipeline_stages
+    slowest, longest = int(np.argmax(seconds)), int(np.argmax(tail_seconds))
+    fixed = fixed_work(frame)
+    step = schedule.step_seconds(
+        seconds[slowest], sum(seconds), tail_seconds[longest], float(fixed.seconds), micro_batches=m, virtual=v
+    )
+    whole = stages[slowest] * m + tails[longest] + fixed
+    exposed = {name: float(whole.exposed.get(name, 0.0)) for name in TERMS}
+    exposed["pipeline_bubble"] = (sum(seconds) - seconds[slowest]) / v
+    return TimeLedger(
+        step_seconds=float(step),
+        exposed=exposed,
+        hidden={name: float(whole.hidden.get(name, 0.0)) for name in TERMS if name in whole.hidden},
+        stage_seconds=tuple(seconds),
+        model_flops=model_flops(job, configuration.global_batch_size),
+    )
+
+
+def _stage_works(frame: Frame, configuration: Configuration) -> list[Work]:
+    works = {kind: layer_works(frame, kind) for kind in frame.model.layer_kinds}
+    p = configuration.pipeline_parallel
+    result = []
+    for s, layers in enumerate(stage_layers(frame.model, configuration)):
+        work = stage_work(frame, schedule.stage_class(s, p))
+        for (kind, mode), count in Counter(layers).items():
+            work = work + works[kind][RECOMPUTES.index(mode)] * count
+        result.append(work)
+    return result
+
+
+def _tail_works(frame: Frame, configuration: Configuration) -> list[Work]:
+    p = configuration.pipeline_parallel
+    result = []
+    for s, layers in enumerate(stage_layers(frame.model, configuration)):
+        work = stage_tail(frame, schedule.stage_class(s, p))
+        for kind, count in Counter(kind for kind, _ in layers).items():
+            work = work + layer_tail(frame, kind) * count
+        offloaded = configuration.stages[s].optimizer_layers_offloaded
+        for kind, count in Counter(kind for kind, _ in layers[:offloaded]).items():
+            work = work + layer_offload(frame, kind) * count
+        result.append(work)
+    return result

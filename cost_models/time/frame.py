@@ -1,0 +1,192 @@
+"""What every time formula needs to know, gathered once per pricing: degrees, tokens, and the calibration by row."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from cost_models.arrays import Array
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.specs.choices import ATTENTIONS, BACKENDS, PRECISIONS
+from cost_models.specs.cluster import DeviceSpec
+from cost_models.specs.model import ModelSpec
+from cost_models.strategy import Strategy
+
+ARCHITECTURES: Final = {
+    "v100": "volta", "t4": "turing", "a100": "ampere", "ampere-consumer": "ampere", "ada": "ada", "h100": "hopper",
+    "b200": "blackwell", "blackwell-consumer": "blackwell", "mi250": "cdna", "mi300": "cdna",
+}  # fmt: skip
+"""Architecture class of a device family: where a factor of the family is missing, the class's is used."""
+
+
+def device_keys(device: DeviceSpec) -> tuple[str, ...]:
+    """Particulars of a device for a factor look-up, narrowest first: name, family, architecture class, vendor."""
+    return (device.name, device.family, ARCHITECTURES.get(device.family, device.family), device.vendor)
+
+
+def lookup(column: Any, names: Sequence[str], value: Callable[[str], float]) -> Any:
+    """Per row, `value` of the name that `column` holds; asked only for the names that occur."""
+    index = np.asarray(column)
+    values = np.zeros(len(names))
+    for i in np.flatnonzero(np.bincount(np.ravel(index), minlength=len(names))):
+        values[i] = value(names[int(i)])
+    return values[index]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """A job, its candidates and the calibration. Columns are floats of shape () or (n,)."""
+
+    job: Job
+    strategy: Strategy
+    calibration: Calibration
+
+    def column(self, name: str) -> Any:
+        """A column of the strategy as floats."""
+        return np.asarray(getattr(self.strategy, name), dtype=np.float64)
+
+    @cached_property
+    def model(self) -> ModelSpec:
+        """The model."""
+        return self.job.model
+
+    @cached_property
+    def device(self) -> DeviceSpec:
+        """The device."""
+        return self.job.device
+
+    @cached_property
+    def tp(self) -> Any:
+        """Tensor-parallel degree."""
+        return self.column("tensor_parallel")
+
+    @cached_property
+    def sp(self) -> Any:
+        """Ranks that share the sequence in norms and residuals: tp with sequence parallelism, else 1."""
+        return np.where(self.column("sequence_parallel") > 0, self.tp, 1.0)
+
+    @cached_property
+    def cp(self) -> Any:
+        """Context-parallel degree."""
+        return self.column("context_parallel")
+
+    @cached_property
+    def ep(self) -> Any:
+        """Expert-parallel degree."""
+        return self.column("expert_parallel")
+
+    @cached_property
+    def etp(self) -> Any:
+        """Expert-tensor-parallel degree."""
+        return self.column("expert_tensor_parallel")
+
+    @cached_property
+    def pp(self) -> Any:
+        """Pipeline-parallel degree."""
+        return self.column("pipeline_parallel")
+
+    @cached_property
+    def dp(self) -> Any:
+        """Data-parallel degree."""
+        return self.column("data_parallel")
+
+    @cached_property
+    def replicas(self) -> Any:
+        """Ranks over which a dense gradient is reduced: data- times context-parallel."""
+        return self.dp * self.cp
+
+    @cached_property
+    def expert_replicas(self) -> Any:
+        """Ranks over which an expert's gradient is reduced."""
+        return np.maximum(self.tp * self.cp * self.dp / (self.ep * self.etp), 1.0)
+
+    @cached_property
+    def zero(self) -> Any:
+        """ZeRO stage."""
+        return self.column("zero_stage")
+
+    @cached_property
+    def sharded(self) -> Any:
+        """1 where parameters live in shards (ZeRO-3, FSDP) and are gathered for every micro-batch.
+
+        With a pipeline the gathered parameters are kept for the whole step, so nothing is gathered per micro-batch.
+        """
+        return (self.zero >= 3) & (self.pp == 1)
+
+    @cached_property
+    def tokens(self) -> Any:
+        """Tokens of one micro-batch that one rank processes. [tokens]"""
+        return self.column("micro_batch_size") * self.job.training.sequence_length / self.cp
+
+    @cached_property
+    def width(self) -> Any:
+        """Bytes of one activation element. [bytes]"""
+        return lookup(self.strategy.precision, PRECISIONS, lambda name: 4.0 if name == "fp32" else 2.0)
+
+    @cached_property
+    def overlap(self) -> Any:
+        """1 where communication may run beside compute."""
+        return self.column("communication_overlap") > 0
+
+    @cached_property
+    def adapters(self) -> bool:
+        """Whether only adapters are trained."""
+        return self.job.training.adapters is not None
+
+    def factor(self, name: str, *particulars: str) -> float:
+        """A factor of the calibration; see `Calibration.__call__`."""
+        return self.calibration(name, *particulars)
+
+    def device_factor(self, name: str, suffix: str = "") -> float:
+        """A factor of the device's family, else of its architecture class, else of its vendor."""
+        return self.calibration(name, *(key + suffix for key in device_keys(self.device)))
+
+    def by_backend(self, name: str) -> Any:
+        """A factor of each row's back end; `backend-adapters` is tried first when adapters are trained."""
+        suffixes = ("-adapters", "") if self.adapters else ("",)
+        return lookup(
+            self.strategy.backend, BACKENDS, lambda backend: self.calibration(name, *(backend + s for s in suffixes))
+        )
+
+    def by_backend_and_device(self, name: str) -> Any:
+        """A factor of the back end on this device's family, else of the device alone (narrowest first)."""
+        keys = device_keys(self.device)
+
+        def value(backend: str) -> float:
+            return self.calibration(name, *(f"{k}.{backend}" for k in keys[:2]), *keys)
+
+        return lookup(self.strategy.backend, BACKENDS, value)
+
+    def backend_is(self, *names: str) -> Any:
+        """Rows whose back end is one of `names`."""
+        return np.isin(np.asarray(self.strategy.backend), [BACKENDS.index(n) for n in names])
+
+    def attention_is(self, name: str) -> Any:
+        """Rows whose attention kernel is `name`."""
+        return np.asarray(self.strategy.attention) == ATTENTIONS.index(name)
+
+    def precision_is(self, name: str) -> Any:
+        """Rows of that precision."""
+        return np.asarray(self.strategy.precision) == PRECISIONS.index(name)
+
+    @cached_property
+    def hbm(self) -> Any:
+        """Memory bandwidth that streaming kernels reach. [bytes/s]"""
+        return self.device.memory_bandwidth * self.device_factor("memory_efficiency")
+
+
+def overlapped(busy: Array, communication: Array, exposed_share: Array, contention: Any) -> tuple[Any, Any]:
+    r"""Exposed and hidden seconds of communication beside `busy` seconds of compute. [s]
+
+    .. math:: e = \sigma g + \max(0, (1-\sigma) g - f) + \kappa \min((1-\sigma) g, f)
+
+    with communication g, compute f, the share sigma that nothing can cover, and the slow-down kappa of compute by
+    the communication that it covers (streaming multiprocessors and memory bandwidth are shared).
+    Source: overlap of prefetched gathers, PyTorch FSDP, arXiv:2304.11277 section 3.3.
+    """
+    rest = (1 - exposed_share) * communication
+    hidden = np.minimum(rest, busy)
+    return communication - hidden + contention * hidden, hidden

@@ -1,0 +1,38 @@
+"""The CPU launch floor: a pass cannot end before the host has issued its kernels."""
+
+from typing import Any
+
+import numpy as np
+
+from cost_models.specs.model import LayerKind
+from cost_models.time.frame import Frame
+
+
+def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
+    """Host time to issue the kernels of one layer's forward. [s]
+
+    25 to 40 operators of 10 to 25 microseconds each, so a property of framework and host, not of the GPU. Routing
+    issues many small kernels, 4-bit weights one dequantisation per matrix, each tensor-parallel peer a few more.
+    CUDA graphs replay the kernels of a layer with few calls; torch.compile fuses some away.
+    Source: PyTorch, arXiv:1912.01703 section 5.1 (host queues kernels ahead of the device); values fitted.
+    """
+    base = _base(frame)
+    if kind.mlp == "moe":
+        base = base * frame.factor("moe_launch_factor")
+    if frame.job.training.method == "qlora":
+        base = base + frame.factor("launch_seconds_quantized")
+    base = base + (frame.tp - 1) * frame.factor("launch_seconds_per_peer")
+    graph = np.where(frame.column("cuda_graph") > 0, frame.factor("cuda_graph_launch"), 1.0)
+    compiled = np.where(frame.column("compile") > 0, frame.factor("compiled_launch"), 1.0)
+    return base * graph * compiled
+
+
+def _base(frame: Frame) -> Any:
+    return frame.by_backend("launch_floor_seconds") * frame.factor(
+        "host_launch_factor", *(k for k in (frame.device.family, "default"))
+    )
+
+
+def backward_launch_factor(frame: Frame) -> float:
+    """Host time of a backward pass over that of the forward."""
+    return frame.factor("backward_launch_factor")
