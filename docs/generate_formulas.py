@@ -40,7 +40,8 @@ def rendered(docstring: str) -> str:
 
     text = MATH_BLOCK.sub(fenced, inspect.cleandoc(docstring))
     text = re.sub(r":math:`([^`]*)`", r"$\1$", text)
-    return SECTION.sub(lambda found: f"**{found[1]}:** ", text).strip()
+    text = SECTION.sub(lambda found: f"\n**{found[1]}:** ", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def module_entries(path: Path) -> list[str]:
