@@ -51,6 +51,8 @@ class Weight:
 
 
 def _norm(model: ModelSpec, name: str, width: int) -> list[Weight]:
+    if not model.norm_affine:
+        return []
     names = [name] + ([f"{name}_bias"] if model.norm_bias else [])
     return [Weight(name=n, out_features=width, linear=False) for n in names]
 
@@ -154,7 +156,7 @@ def embedding_weights(model: ModelSpec) -> tuple[Weight, ...]:
 
 
 def head_weights(model: ModelSpec) -> tuple[Weight, ...]:
-    """What the last stage holds beside its layers. The output matrix of a tied model counts in the embedding."""
+    """What the last stage holds beside its layers. The output matrix of a tied model counts in the embedding (its bias here)."""
     h = model.hidden_size
     weights: list[Weight] = _norm(model, "final_norm", h) if model.final_norm else []
     if model.embedding_projection is not None:
@@ -166,6 +168,8 @@ def head_weights(model: ModelSpec) -> tuple[Weight, ...]:
                 bias=model.head_bias, split=Split.VOCABULARY,
             )
         )  # fmt: skip
+    elif model.head_bias:
+        weights.append(Weight(name="lm_head_bias", out_features=model.vocab_size, split=Split.VOCABULARY, linear=False))
     return tuple(weights)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from cost_models.errors import BrokenRule
 from cost_models.specs.base import Spec
@@ -33,7 +33,7 @@ class MoeSpec(Spec):
 class MlaSpec(Spec):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
 
-    q_lora_rank: int | None = None
+    q_lora_rank: PositiveInt | None = None
     """None: queries are projected directly."""
     kv_lora_rank: PositiveInt
     qk_nope_head_dim: PositiveInt
@@ -61,6 +61,8 @@ class ModelSpec(Spec):
     gated_mlp: bool = True
     normalization: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norm_bias: bool = False
+    norm_affine: bool = True
+    """False: norms scale nothing and hold no weight (OPT with layer_norm_elementwise_affine false)."""
     norms_per_layer: int = Field(default=2, ge=0)
     """Norms of width hidden_size in a layer: 2 as a rule, 1 in one-norm parallel blocks, 4 with post-norms (Gemma 2, 3)."""
     final_norm: bool = True
@@ -82,11 +84,16 @@ class ModelSpec(Spec):
     attention_softcap: bool = False
     logit_softcap: bool = False
     embedding_multiplier: bool = False
+    rope_theta: PositiveFloat | None = None
+    dtype: str | None = None
+    """Of the published weights, as config.json states it (`dtype`, before transformers v5 `torch_dtype`)."""
 
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
     layers: tuple[LayerKind, ...] = ()
     """Kind of every layer in order; empty means all alike."""
+    assumptions: tuple[str, ...] = ()
+    """`key=value (why)` for everything a reader took from a convention because config.json left it open."""
 
     @model_validator(mode="after")
     def _rules(self) -> "ModelSpec":
