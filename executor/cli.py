@@ -1,0 +1,109 @@
+"""`meshwright-exec`: run plans on training nodes. Results on stdout, talk on stderr; exit codes as `meshwright`'s."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cost_models.errors import MeshwrightError, SpecError
+from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
+from executor.launch import Launch, LaunchOptions, Measuring, Nodes, Script
+from planner.errors import ExportUnsupported
+
+EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE = 1, 2, 3
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="meshwright-exec",
+    help="Run plans on training nodes: launch, measure, report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root() -> None:
+    """Run plans on training nodes: launch, measure, report."""
+
+
+@app.command()
+def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
+    plan: Annotated[Path, typer.Argument(help="plan.json, as `meshwright plan --json` prints it")],
+    script: Annotated[list[str], typer.Argument(metavar="-- SCRIPT [ARGS]...", help="training script and arguments")],
+    processes: Annotated[int | None, typer.Option(min=1, help="on each node (default: from the plan)")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="nodes that take part")] = 1,
+    node_rank: Annotated[int, typer.Option(min=0, help="which of them this one is")] = 0,
+    rendezvous: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of node 0, for several nodes")] = None,
+    out: Annotated[Path | None, typer.Option(help="directory of the run (default: meshwright-runs/TIME)")] = None,
+    warmup_steps: Annotated[int, typer.Option(min=1, help="steps before anything is measured")] = 3,
+    timed_steps: Annotated[int, typer.Option(min=1, help="steps whose median is the step time")] = 10,
+    pass_env: Annotated[list[str] | None, typer.Option(metavar="NAME", help="variable the training inherits")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would run, start nothing")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Launch a training under a plan and print predicted against measured.
+
+    `{deepspeed_config}` in the script's arguments stands for the DeepSpeed configuration written from the plan; the
+    script also finds it in MESHWRIGHT_DEEPSPEED_CONFIG, and the plan in MESHWRIGHT_PLAN.
+    """
+    from executor.run import check, default_directory, execute, prepare_run
+
+    options = LaunchOptions(
+        directory=(out or default_directory()).absolute(),
+        nodes=Nodes(count=nodes, rank=node_rank, processes=processes, rendezvous=rendezvous),
+        measuring=Measuring(warmup_steps=warmup_steps, timed_steps=timed_steps),
+        passed=tuple(pass_env or ()),
+    )
+    prepared = prepare_run(plan, Script(path=Path(script[0]), arguments=tuple(script[1:])), options)
+    if dry_run:
+        _print_launch(prepared.launch, as_json=as_json)
+        return
+    # The training's own output is talk: stdout carries the report alone.
+    report = execute(prepared, sys.stderr)
+    if as_json:
+        typer.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        from rich.console import Console
+
+        from executor.screen import show_report
+
+        show_report(report, Console())
+    check(report)
+
+
+def _print_launch(launch: Launch, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(launch.to_dict(), indent=2))
+        return
+    from rich.console import Console
+
+    from executor.screen import show_launch
+
+    show_launch(launch, Console())
+
+
+def exit_code(error: MeshwrightError) -> int:
+    """The exit code of an error: 3 infeasible, 2 for what the user can write differently, 1 for the rest."""
+    if isinstance(error, PlanInfeasible):
+        return EXIT_INFEASIBLE
+    return EXIT_USAGE if isinstance(error, SpecError | PlanRefused | ExportUnsupported | MissingExtra) else EXIT_ERROR
+
+
+def main() -> None:
+    """Entry point: errors become one line on stderr and an exit code."""
+    try:
+        app()
+    except MeshwrightError as error:
+        sys.stderr.write(f"meshwright-exec: {error}\n")
+        raise SystemExit(exit_code(error)) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("meshwright-exec: interrupted; no process was left running\n")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+if __name__ == "__main__":
+    main()

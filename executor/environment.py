@@ -1,0 +1,41 @@
+"""Environment variables between launcher and training script, and what a child process may inherit."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+PLAN: Final = "MESHWRIGHT_PLAN"
+"""Path of the plan being run."""
+REPORT: Final = "MESHWRIGHT_REPORT"
+"""Directory each process writes `rank-N.json` into."""
+DEEPSPEED_CONFIG: Final = "MESHWRIGHT_DEEPSPEED_CONFIG"
+"""Path of the DeepSpeed configuration written from the plan."""
+WARMUP_STEPS: Final = "MESHWRIGHT_WARMUP_STEPS"
+TIMED_STEPS: Final = "MESHWRIGHT_TIMED_STEPS"
+
+INHERITED: Final = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_CACHE_HOME"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
+        *("HF_HOME", "HF_HUB_OFFLINE", "HF_DATASETS_CACHE", "TORCH_HOME", "TORCH_EXTENSIONS_DIR"),
+        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CC", "CXX", "MAX_JOBS"),
+    }
+)
+"""Names that a training needs and that hold no secret. Anything else is passed by name only."""
+INHERITED_PREFIXES: Final = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_NCCL_", "NVIDIA_", "DS_", "PYTORCH_", "TRITON_")
+RECOMMENDABLE: Final = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_DEVICE_MAX_CONNECTIONS"})
+"""What a plan may set. It is data from elsewhere: variables that load code (LD_PRELOAD, plugins) are not its to set."""
+
+
+def child_environment(
+    parent: Mapping[str, str] | None = None, *, passed: Iterable[str] = (), added: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of launched processes: the inherited list, names the user passed, and what the launch adds."""
+    source = os.environ if parent is None else parent
+    named = frozenset(passed)
+    kept = {
+        name: value
+        for name, value in source.items()
+        if name in INHERITED or name in named or name.startswith(INHERITED_PREFIXES)
+    }
+    return kept | dict(added or {})

@@ -1,0 +1,37 @@
+"""What the executor refuses, and what goes wrong while a plan runs.
+
+MeshwrightError                     cost_models
+└─ ExecutorError                    anything the executor raises on purpose
+   ├─ PlanRefused                   this plan cannot be run here; the message names both sides
+   │  └─ PlanInfeasible             the plan says that nothing fits
+   ├─ MissingExtra                  a package of the extra `[executor]` is not installed
+   └─ RunFailed                     the launched processes ended badly
+
+Each message is one line.
+"""
+
+from cost_models.errors import MeshwrightError
+
+
+class ExecutorError(MeshwrightError):
+    """Base of the executor's errors."""
+
+
+class PlanRefused(ExecutorError):
+    """The plan cannot be run as asked; the message names both sides."""
+
+
+class PlanInfeasible(PlanRefused):
+    """The plan's status is infeasible: there is no configuration to run."""
+
+
+class MissingExtra(ExecutorError):
+    """A package needed on training nodes is not installed."""
+
+    def __init__(self, package: str) -> None:
+        """Name the `package` and the way to get it."""
+        super().__init__(f"{package} is not installed; training needs the extra: pip install 'meshwright[executor]'")
+
+
+class RunFailed(ExecutorError):
+    """The launched processes ended with an error or were stopped."""

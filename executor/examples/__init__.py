@@ -1,0 +1,1 @@
+"""Training scripts that `meshwright-exec run` can launch as they are."""

@@ -1,0 +1,170 @@
+"""The measuring context of a training script: a few lines in any loop.
+
+    from executor.instrument import Instrument
+
+    with Instrument.from_environment() as run:      # after the imports, before the model is built
+        ...
+        for batch in batches:
+            with run.step():
+                loss = train_one_step(batch)
+            run.record_loss(float(loss))
+
+Under `meshwright-exec run` the launcher names the report directory in the environment; without it nothing is written.
+The order of steps is fixed: warm-up, one step for the resident peak, one step under the memory tracker (CPU), one to
+settle, timed steps with no tool attached, then the rest of the training untouched.
+"""
+
+import importlib.metadata
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from executor import peaks
+from executor.environment import REPORT, TIMED_STEPS, WARMUP_STEPS
+from executor.files import private_directory, write_text
+from executor.measured import MemoryPeak, Outcome, Phase, RankReport, StepTimes
+
+DEFAULT_WARMUP_STEPS = 3
+DEFAULT_TIMED_STEPS = 10
+_RESIDENT_STEP, _TRACKED_STEP, _SETTLING_STEP, _MEMORY_STEPS = range(4)
+"""Steps after the warm-up; the third is not looked at, it fills the heap again."""
+
+
+@dataclass(kw_only=True)
+class Instrument:
+    """Times steps and reads peaks of this process. One per process, used as a context manager."""
+
+    report_directory: Path | None = None
+    warmup_steps: int = DEFAULT_WARMUP_STEPS
+    timed_steps: int = DEFAULT_TIMED_STEPS
+    losses: list[float] = field(default_factory=list)
+    _seconds: list[float] = field(default_factory=list)
+    _resident: dict[Phase, int] = field(default_factory=dict)
+    _allocated: int | None = None
+    _steps: int = 0
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """As the launcher asked through the environment."""
+        report = os.environ.get(REPORT)
+        return cls(
+            report_directory=Path(report) if report else None,
+            warmup_steps=int(os.environ.get(WARMUP_STEPS, DEFAULT_WARMUP_STEPS)),
+            timed_steps=int(os.environ.get(TIMED_STEPS, DEFAULT_TIMED_STEPS)),
+        )
+
+    @property
+    def needed_steps(self) -> int:
+        """Fewest steps of a training that measures everything."""
+        return self.warmup_steps + _MEMORY_STEPS + self.timed_steps
+
+    def __enter__(self) -> Self:
+        """Take the baseline and start the phase `load`."""
+        import torch
+
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._peaks: peaks.Peaks = peaks.CudaPeaks() if self._device == "cuda" else peaks.CpuPeaks()
+        self._peaks.reset()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write the report, of a failed training too."""
+        if self.report_directory is not None:
+            report = self.report(error)
+            path = private_directory(self.report_directory) / f"rank-{report.rank}.json"
+            write_text(path, report.model_dump_json(indent=2) + "\n")
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """One optimizer step, its micro-batches included."""
+        index, self._steps = self._steps, self._steps + 1
+        after_warmup = index - self.warmup_steps
+        if index == 0:
+            self._note("load")
+            with self.phase("first_step"):
+                yield
+        elif after_warmup == _RESIDENT_STEP:
+            with self.phase("step"):
+                yield
+        elif after_warmup == _TRACKED_STEP and self._device == "cpu":
+            yield from self._tracked()
+        elif 0 <= after_warmup - _MEMORY_STEPS < self.timed_steps:
+            yield from self._timed()
+        else:
+            yield
+
+    def _tracked(self) -> Iterator[None]:
+        with peaks.tracked() as outcome:
+            yield
+        self._allocated = outcome.peak_bytes
+        peaks.keep_freed_memory()
+
+    def _timed(self) -> Iterator[None]:
+        self._peaks.synchronize()
+        start = time.perf_counter()
+        yield
+        self._peaks.synchronize()
+        self._seconds.append(time.perf_counter() - start)
+
+    @contextmanager
+    def phase(self, name: Phase) -> Iterator[None]:
+        """Read the peak of a phase; `with run.phase("eval")` or `"save"` in a script, steps do theirs themselves."""
+        self._peaks.reset()
+        yield
+        self._note(name)
+
+    def _note(self, name: Phase) -> None:
+        self._resident[name] = max(self._resident.get(name, 0), self._peaks.resident())
+        if name == "step":
+            self._allocated = self._peaks.allocated()  # unknown on CPU until the tracked step
+
+    def record_loss(self, value: float) -> None:
+        """Keep the loss of the last step."""
+        self.losses.append(value)
+
+    def report(self, error: BaseException | None = None) -> RankReport:
+        """What was measured so far."""
+        allocated = self._allocated
+        return RankReport(
+            rank=int(os.environ.get("RANK", "0")),
+            world_size=int(os.environ.get("WORLD_SIZE", "1")),
+            device="cuda" if self._device == "cuda" else "cpu",
+            outcome=_outcome(error),
+            error=None if error is None else f"{type(error).__name__}: {error}".splitlines()[0],
+            steps_done=self._steps,
+            times=StepTimes(warmup_steps=self.warmup_steps, seconds=tuple(self._seconds)),
+            allocated=None if allocated is None else MemoryPeak(bytes=allocated, method=self._peaks.allocated_method),
+            resident={
+                phase: MemoryPeak(bytes=size, method=self._peaks.resident_method)
+                for phase, size in self._resident.items()
+            },
+            losses=tuple(loss if math.isfinite(loss) else None for loss in self.losses),
+            versions=_versions(),
+        )
+
+
+def _outcome(error: BaseException | None) -> Outcome:
+    if error is None:
+        return "ok"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out_of_memory"
+    return "killed" if isinstance(error, KeyboardInterrupt) else "error"
+
+
+def _versions() -> dict[str, str]:
+    """Installed releases of what decides the numbers."""
+    found = {}
+    for name in ("torch", "deepspeed", "transformers"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

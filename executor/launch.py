@@ -1,0 +1,206 @@
+"""A launch as data: what would run, with which files and environment. Building one starts and writes nothing."""
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cost_models.specs.configuration import Configuration
+from executor import environment, peaks
+from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
+from executor.instrument import DEFAULT_TIMED_STEPS, DEFAULT_WARMUP_STEPS
+from planner.plan import Plan
+
+LAUNCHED_BACKENDS = ("deepspeed",)
+CONFIG_PLACEHOLDER = "{deepspeed_config}"
+"""In a script's arguments: stands for the path of the DeepSpeed configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Where processes start. One node unless told otherwise."""
+
+    count: int = 1
+    rank: int = 0
+    processes: int | None = None
+    """On each node; default: the plan's world size over the nodes."""
+    rendezvous: str | None = None
+    """host:port of node 0, needed for several nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """Steps of the measurement."""
+
+    warmup_steps: int = DEFAULT_WARMUP_STEPS
+    timed_steps: int = DEFAULT_TIMED_STEPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """What the user says beside the plan and the script."""
+
+    directory: Path
+    nodes: Nodes = field(default_factory=Nodes)
+    measuring: Measuring = field(default_factory=Measuring)
+    passed: tuple[str, ...] = ()
+    """Names of further environment variables the training inherits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A training script and its arguments."""
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One launch on this node."""
+
+    argv: tuple[str, ...]
+    environment: dict[str, str] = field(repr=False)
+    added: dict[str, str]
+    """The part of the environment that is not inherited."""
+    cwd: Path
+    directory: Path
+    """Where its files and reports go."""
+    files: dict[str, str]
+    """Name -> text, to be written into `directory`."""
+
+    @property
+    def reports(self) -> Path:
+        """Directory of the per-process reports."""
+        return self.directory / "reports"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What would run, without what is inherited."""
+        return {
+            "argv": list(self.argv),
+            "environment": self.added,
+            "directory": str(self.directory),
+            "files": self.files,
+        }
+
+
+def configuration_to_run(plan: Plan) -> Configuration:
+    """The plan's configuration, if this release can launch it.
+
+    Raises:
+        PlanInfeasible: the plan has none.
+        PlanRefused: no launcher for its back end.
+    """
+    if plan.configuration is None:
+        raise PlanInfeasible(f"the plan's status is {plan.status}: there is nothing to run{_reasons(plan)}")
+    backend = plan.configuration.backend.name
+    if backend not in LAUNCHED_BACKENDS:
+        raise PlanRefused(f"the plan's backend is {backend}; this release launches {', '.join(LAUNCHED_BACKENDS)}")
+    return plan.configuration
+
+
+def _reasons(plan: Plan) -> str:
+    conflict = plan.infeasibility.conflict if plan.infeasibility else ()
+    return f" ({'; '.join(part.text for part in conflict)})" if conflict else ""
+
+
+def require_packages(*names: str) -> None:
+    """Check that packages are installed, without importing them.
+
+    Raises:
+        MissingExtra: naming the first that is not.
+    """
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise MissingExtra(name)
+
+
+def processes_per_node(configuration: Configuration, nodes: Nodes) -> int:
+    """Processes of each node.
+
+    Raises:
+        PlanRefused: nodes x processes is not the plan's world size, or a rendezvous is missing.
+    """
+    world = configuration.world_size
+    each = world // nodes.count if nodes.processes is None else nodes.processes
+    if each * nodes.count != world:
+        started = f"{nodes.count} node(s)" + ("" if nodes.processes is None else f" x {each} processes")
+        raise PlanRefused(f"the plan's world size is {world}, which {started} cannot make")
+    if not 0 <= nodes.rank < nodes.count:
+        raise PlanRefused(f"node rank {nodes.rank} is not below the {nodes.count} node(s)")
+    if nodes.count > 1 and nodes.rendezvous is None:
+        raise PlanRefused(f"{nodes.count} nodes need --rendezvous host:port of node 0")
+    return each
+
+
+def torchrun_arguments(each: int, nodes: Nodes) -> tuple[str, ...]:
+    """Arguments of torchrun before the script."""
+    if nodes.count == 1:
+        return ("--standalone", "--nproc-per-node", str(each))
+    return (
+        *("--nnodes", str(nodes.count), "--node-rank", str(nodes.rank), "--nproc-per-node", str(each)),
+        *("--rdzv-backend", "c10d", "--rdzv-id", "meshwright", "--rdzv-endpoint", str(nodes.rendezvous)),
+    )
+
+
+def prepare(plan: Plan, deepspeed_config: str, script: Script, options: LaunchOptions, *, cpu: bool) -> Launch:
+    """The launch of `script` under `plan`.
+
+    Raises:
+        PlanRefused: it does not match these nodes, or the script is not there.
+    """
+    each = processes_per_node(configuration_to_run(plan), options.nodes)
+    if not script.path.is_file():
+        raise PlanRefused(f"{script.path}: no such training script")
+    directory = options.directory
+    config = directory / "deepspeed.json"
+    added = {
+        **_recommended(plan),
+        environment.PLAN: str(directory / "plan.json"),
+        environment.DEEPSPEED_CONFIG: str(config),
+        environment.REPORT: str(directory / "reports"),
+        environment.WARMUP_STEPS: str(options.measuring.warmup_steps),
+        environment.TIMED_STEPS: str(options.measuring.timed_steps),
+        "PYTHONPATH": _python_path(),
+        **(_cpu_environment(each) if cpu else {}),
+    }
+    return Launch(
+        argv=(
+            *(sys.executable, "-m", "executor.torchrun"),
+            *torchrun_arguments(each, options.nodes),
+            str(script.path.resolve()),
+            *(argument.replace(CONFIG_PLACEHOLDER, str(config)) for argument in script.arguments),
+        ),
+        environment=environment.child_environment(passed=options.passed, added=added),
+        added=added,
+        cwd=Path.cwd(),
+        directory=directory,
+        files={"plan.json": plan.to_json(), "deepspeed.json": deepspeed_config},
+    )
+
+
+def _recommended(plan: Plan) -> dict[str, str]:
+    """What the plan recommends to set, of the names it may."""
+    recommended = plan.recommendations.environment if plan.recommendations else {}
+    return {name: value for name, value in recommended.items() if name in environment.RECOMMENDABLE}
+
+
+def _python_path() -> str:
+    """The caller's PYTHONPATH behind the directory this package is in: a checkout runs uninstalled too."""
+    ours = str(Path(__file__).resolve().parent.parent)
+    theirs = os.environ.get("PYTHONPATH")
+    return os.pathsep.join((ours, theirs)) if theirs else ours
+
+
+def _cpu_environment(processes: int) -> dict[str, str]:
+    """What processes need to share the cores of a CPU node and to show their memory."""
+    threads = max(1, len(os.sched_getaffinity(0)) // processes)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return {
+        "DS_ACCELERATOR": "cpu",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+        "TORCH_EXTENSIONS_DIR": os.environ.get("TORCH_EXTENSIONS_DIR", str(cache / "meshwright" / "torch_extensions")),
+        **peaks.RETURNING_MALLOC,
+    }

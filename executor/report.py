@@ -1,0 +1,175 @@
+"""Predicted against measured: the reports of all processes of a run, joined, beside what the plan foretold."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import NonNegativeInt
+
+from cost_models.errors import SpecError
+from cost_models.specs.base import Spec
+from executor.files import write_text
+from executor.measured import MemoryPeak, Outcome, Phase, RankReport
+from planner.plan import Plan, Prediction
+
+
+class Comparison(Spec):
+    """One quantity. `ratio` is measured over predicted."""
+
+    quantity: str
+    unit: str
+    predicted: float
+    interval: tuple[float, float] | None
+    """Lower and upper end that the plan states for it."""
+    measured: float | None
+    method: str
+    ratio: float | None
+    within_interval: bool | None
+
+
+class RunReport(Spec):
+    """One run of one plan."""
+
+    plan_id: str
+    request_hash: str
+    outcome: Outcome
+    exit_status: int
+    error: str | None
+    processes: NonNegativeInt
+    reported: NonNegativeInt
+    """Processes that left a report."""
+    steps_done: NonNegativeInt
+    first_loss: float | None
+    last_loss: float | None
+    comparisons: tuple[Comparison, ...]
+    resident: dict[Phase, MemoryPeak]
+    """By phase, the fullest process."""
+    adaptations: tuple[str, ...]
+    """What this node's run changed of the exported configuration."""
+    notes: tuple[str, ...]
+    versions: dict[str, str]
+    directory: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return self.model_dump(mode="json")
+
+    def write(self, path: Path) -> Path:
+        """Store it, atomically and owner-only."""
+        return write_text(path, self.model_dump_json(indent=2) + "\n")
+
+
+def read_ranks(directory: Path) -> tuple[RankReport, ...]:
+    """The reports in `directory`, by rank; a file that is no report is an error of the run and is named.
+
+    Raises:
+        SpecError: a report cannot be read.
+    """
+    paths = sorted(directory.glob("rank-*.json")) if directory.is_dir() else []
+    ranks = []
+    for path in paths:
+        try:
+            ranks.append(RankReport.model_validate_json(path.read_bytes()))
+        except ValueError as error:
+            raise SpecError(f"{path}: not a report of a training process: {str(error).splitlines()[0]}") from error
+    return tuple(sorted(ranks, key=lambda report: report.rank))
+
+
+def join(
+    plan: Plan, ranks: tuple[RankReport, ...], *, exit_status: int, directory: Path, adaptations: tuple[str, ...] = ()
+) -> RunReport:
+    """The run: the slowest step, the fullest process."""
+    assert plan.configuration is not None
+    assert plan.prediction is not None
+    failed = [rank for rank in ranks if rank.outcome != "ok"]
+    losses = [loss for loss in ranks[0].losses if loss is not None] if ranks else []
+    return RunReport(
+        plan_id=plan.envelope.id,
+        request_hash=plan.provenance.request_hash,
+        outcome=_outcome(failed, exit_status),
+        exit_status=exit_status,
+        error=failed[0].error if failed else None,
+        processes=plan.configuration.world_size,
+        reported=len(ranks),
+        steps_done=min((rank.steps_done for rank in ranks), default=0),
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        comparisons=compare(plan.prediction, ranks),
+        resident=_fullest(ranks),
+        adaptations=adaptations,
+        notes=_notes(ranks),
+        versions=ranks[0].versions if ranks else {},
+        directory=str(directory),
+    )
+
+
+def compare(prediction: Prediction, ranks: tuple[RankReport, ...]) -> tuple[Comparison, ...]:
+    """Step time, allocated bytes and resident (CPU) or reserved (CUDA) bytes."""
+    time, memory = prediction.time, prediction.memory
+    resident = _fullest(ranks).get("step")
+    allocated = max((rank.allocated for rank in ranks if rank.allocated), key=lambda peak: peak.bytes, default=None)
+    medians = [rank.times.median_seconds for rank in ranks if rank.times.seconds]
+    steps = min((len(rank.times.seconds) for rank in ranks), default=0)
+    return (
+        _comparison(
+            ("step_time", "s", f"median of {steps} steps after warm-up, slowest process"),
+            (time.step_seconds, time.interval_seconds.get("90")),
+            max(medians, default=None),
+        ),
+        _comparison(
+            ("peak_allocated", "bytes", allocated.method if allocated else "not measured"),
+            (memory.allocated.median_bytes, (memory.allocated.lower_bytes, memory.allocated.upper_bytes)),
+            allocated.bytes if allocated else None,
+        ),
+        _comparison(
+            ("peak_reserved", "bytes", resident.method if resident else "not measured"),
+            (memory.reserved.median_bytes, (memory.reserved.lower_bytes, memory.reserved.upper_bytes)),
+            resident.bytes if resident else None,
+        ),
+    )
+
+
+def _comparison(
+    what: tuple[str, str, str], predicted: tuple[float, tuple[float, float] | None], measured: float | None
+) -> Comparison:
+    (quantity, unit, method), (value, interval) = what, predicted
+    within = None if measured is None or interval is None else interval[0] <= measured <= interval[1]
+    return Comparison(
+        quantity=quantity,
+        unit=unit,
+        predicted=value,
+        interval=interval,
+        measured=measured,
+        method=method,
+        ratio=None if measured is None or value <= 0 else measured / value,
+        within_interval=within,
+    )
+
+
+def _fullest(ranks: tuple[RankReport, ...]) -> dict[Phase, MemoryPeak]:
+    fullest: dict[Phase, MemoryPeak] = {}
+    for rank in ranks:
+        for phase, peak in rank.resident.items():
+            if phase not in fullest or peak.bytes > fullest[phase].bytes:
+                fullest[phase] = peak
+    return fullest
+
+
+def _outcome(failed: list[RankReport], exit_status: int) -> Outcome:
+    if exit_status < 0 and not failed:
+        return "killed"
+    if failed:
+        return failed[0].outcome
+    return "ok" if exit_status == 0 else "error"
+
+
+def _notes(ranks: tuple[RankReport, ...]) -> tuple[str, ...]:
+    """What keeps a figure from being there."""
+    if not ranks:
+        return ("no process left a report: does the script use executor.instrument.Instrument?",)
+    notes = []
+    if any(not rank.times.seconds for rank in ranks):
+        steps = min(rank.steps_done for rank in ranks)
+        notes.append(f"no step was timed: the training ended after {steps} steps, before the timed ones")
+    if any(rank.allocated is None for rank in ranks):
+        notes.append("allocated memory was not measured: the training ended before the measuring step")
+    return tuple(notes)

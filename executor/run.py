@@ -1,0 +1,117 @@
+"""Run a plan: read it, prepare the launch, start it, join what was measured."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from cost_models.errors import SpecError
+from executor.deepspeed_config import adapted_to_cpu, exported
+from executor.errors import PlanRefused, RunFailed
+from executor.files import private_directory, write_text
+from executor.launch import (
+    Launch,
+    LaunchOptions,
+    Script,
+    configuration_to_run,
+    prepare,
+    processes_per_node,
+    require_packages,
+)
+from executor.processes import run_group
+from executor.report import RunReport, join, read_ranks
+from planner.plan import Plan
+
+MAX_PLAN_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A launch and the plan it came from."""
+
+    plan: Plan
+    launch: Launch
+    adaptations: tuple[str, ...]
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file.
+
+    Raises:
+        SpecError: no such file, or no plan in it.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_PLAN_BYTES:
+            raise SpecError(f"{path} holds {size} bytes, a plan at most {MAX_PLAN_BYTES}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path}: {(error.strerror or type(error).__name__).lower()}") from error
+    return Plan.from_json(content)
+
+
+def prepare_run(plan_path: Path, script: Script, options: LaunchOptions) -> PreparedRun:
+    """Everything that can be refused is refused here, before anything is written or started.
+
+    Raises:
+        SpecError: the plan cannot be read.
+        PlanRefused: it cannot be run here as asked.
+        ExportUnsupported: DeepSpeed cannot express it.
+        MissingExtra: torch or deepspeed is not installed.
+    """
+    plan = read_plan(plan_path)
+    processes_per_node(configuration_to_run(plan), options.nodes)
+    if plan.prediction is None:
+        raise PlanRefused(f"{plan_path} states a configuration but no prediction to measure against")
+    require_packages("torch", "deepspeed")
+    cpu = not gpus_here()
+    config, adaptations = adapted_to_cpu(exported(plan)) if cpu else (exported(plan), ())
+    launch = prepare(plan, json.dumps(config, indent=2) + "\n", script, options, cpu=cpu)
+    return PreparedRun(plan=plan, launch=launch, adaptations=adaptations)
+
+
+def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
+    """Write the files, run to the end, join and store the report; a failed run is reported too.
+
+    Raises:
+        PlanRefused: the run directory already holds a run.
+    """
+    launch = prepared.launch
+    if launch.directory.is_dir() and any(launch.directory.iterdir()):
+        raise PlanRefused(f"{launch.directory} is not empty; give every run a directory of its own")
+    private_directory(launch.directory)
+    private_directory(launch.reports)
+    for name, text in launch.files.items():
+        write_text(launch.directory / name, text)
+    status = run_group(launch.argv, launch.environment, launch.cwd, output)
+    report = join(
+        prepared.plan,
+        read_ranks(launch.reports),
+        exit_status=status,
+        directory=launch.directory,
+        adaptations=prepared.adaptations,
+    )
+    report.write(launch.directory / "report.json")
+    return report
+
+
+def check(report: RunReport) -> None:
+    """A run that ended badly is an error.
+
+    Raises:
+        RunFailed: with the outcome and where its files are.
+    """
+    if report.outcome != "ok":
+        reason = report.error or f"exit status {report.exit_status}"
+        raise RunFailed(f"the training ended with {report.outcome} ({reason}); its files are in {report.directory}")
+
+
+def gpus_here() -> bool:
+    """Whether torch would find a CUDA device, judged without loading it: the driver's control device is there."""
+    return Path("/dev/nvidiactl").exists()
+
+
+def default_directory() -> Path:
+    """A new directory per run, by the time."""
+    return Path("meshwright-runs") / datetime.now(tz=UTC).strftime("%Y%m%dT%H%M%S.%fZ")

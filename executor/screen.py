@@ -1,0 +1,50 @@
+"""Predicted against measured, for people."""
+
+from rich.console import Console
+from rich.table import Table
+
+from cost_models.units import GIB
+from executor.launch import Launch
+from executor.report import Comparison, RunReport
+
+
+def show_report(report: RunReport, console: Console) -> None:
+    """One table, then what is worth a sentence."""
+    table = Table(title=f"Run of plan {report.plan_id}: {report.outcome}", title_justify="left")
+    for heading in ("", "predicted", "interval", "measured", "ratio"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for line in report.comparisons:
+        table.add_row(
+            _name(line),
+            _shown(line, line.predicted),
+            "-" if line.interval is None else " .. ".join(_shown(line, end) for end in line.interval),
+            "-" if line.measured is None else _shown(line, line.measured),
+            "-" if line.ratio is None else f"{line.ratio:.2f}",
+        )
+    console.print(table)
+    for line in report.comparisons:
+        console.print(f"{_name(line)}: {line.method}", markup=False)
+    if report.first_loss is not None and report.last_loss is not None:
+        console.print(f"loss {report.first_loss:.4f} -> {report.last_loss:.4f} over {report.steps_done} steps")
+    for note in (*report.adaptations, *report.notes):
+        console.print(f"note: {note}", markup=False)
+    if report.error:
+        console.print(f"error: {report.error}", markup=False)
+    console.print(f"files: {report.directory}", markup=False)
+
+
+def show_launch(launch: Launch, console: Console) -> None:
+    """What would run: the command, the environment added, the files."""
+    console.print("command:", *launch.argv, sep="\n  ", markup=False, soft_wrap=True)
+    added = (f"{name}={value}" for name, value in sorted(launch.added.items()))
+    console.print("environment:", *added, sep="\n  ", markup=False, soft_wrap=True)
+    for name in launch.files:
+        console.print(f"file: {launch.directory / name}", markup=False, soft_wrap=True)
+
+
+def _name(line: Comparison) -> str:
+    return line.quantity.replace("_", " ")
+
+
+def _shown(line: Comparison, value: float) -> str:
+    return f"{value:.3f} s" if line.unit == "s" else f"{value / GIB:.3f} GiB"
