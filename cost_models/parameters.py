@@ -32,7 +32,7 @@ class Split(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """One trained tensor of shape (out_features, in_features), or (out_features,) when in_features is 0; `copies` of it."""
+    """`copies` of one trained tensor of shape (out_features, in_features), or (out_features,) when in_features is 0."""
 
     name: str
     out_features: int
@@ -104,7 +104,9 @@ def _mla_weights(model: ModelSpec) -> tuple[Weight, ...]:
     return tuple(weights)
 
 
-def _mlp(prefix: str, hidden: int, width: int, *, gated: bool, bias: bool, split: bool = True, **extra: Any) -> list[Weight]:
+def _mlp(
+    prefix: str, hidden: int, width: int, *, gated: bool, bias: bool, split: bool = True, **extra: Any
+) -> list[Weight]:
     column, row = (Split.COLUMN, Split.ROW) if split else (Split.EXPERT, Split.EXPERT)
     up = {"out_features": width, "in_features": hidden, "bias": bias, "split": column, **extra}
     down = Weight(name=f"{prefix}down_proj", out_features=hidden, in_features=width, bias=bias, split=row, **extra)
@@ -125,7 +127,9 @@ def mlp_weights(model: ModelSpec, kind: LayerKind) -> tuple[Weight, ...]:
         gated=moe.gated_experts, bias=moe.expert_bias, split=False, copies=moe.num_experts,
     )  # fmt: skip
     if moe.shared_expert_intermediate_size:
-        weights += _mlp("shared_expert.", h, moe.shared_expert_intermediate_size, gated=moe.gated_experts, bias=model.mlp_bias)
+        weights += _mlp(
+            "shared_expert.", h, moe.shared_expert_intermediate_size, gated=moe.gated_experts, bias=model.mlp_bias
+        )
     if moe.shared_expert_gate:
         weights.append(Weight(name="shared_expert_gate", out_features=1, in_features=h))
     return tuple(weights)
@@ -145,9 +149,15 @@ def embedding_weights(model: ModelSpec) -> tuple[Weight, ...]:
     """What the first stage holds beside its layers."""
     h = model.hidden_size
     width = model.embedding_projection or h
-    weights = [Weight(name="embed_tokens", out_features=model.vocab_size, in_features=width, split=Split.VOCABULARY, linear=False)]
+    weights = [
+        Weight(
+            name="embed_tokens", out_features=model.vocab_size, in_features=width, split=Split.VOCABULARY, linear=False
+        )
+    ]
     if model.position_embedding == "learned":
-        weights.append(Weight(name="embed_positions", out_features=model.position_embedding_rows, in_features=h, linear=False))
+        weights.append(
+            Weight(name="embed_positions", out_features=model.position_embedding_rows, in_features=h, linear=False)
+        )
     if model.embedding_projection is not None:
         weights.append(Weight(name="project_in", out_features=h, in_features=width))
     if model.embedding_norm:
@@ -156,7 +166,7 @@ def embedding_weights(model: ModelSpec) -> tuple[Weight, ...]:
 
 
 def head_weights(model: ModelSpec) -> tuple[Weight, ...]:
-    """What the last stage holds beside its layers. The output matrix of a tied model counts in the embedding (its bias here)."""
+    """What the last stage holds beside its layers; the output matrix of a tied model counts in the embedding."""
     h = model.hidden_size
     weights: list[Weight] = _norm(model, "final_norm", h) if model.final_norm else []
     if model.embedding_projection is not None:

@@ -37,7 +37,7 @@ def num_attention_heads(fields: Fields) -> int:
 
 
 def key_value_heads(fields: Fields, default: int | None = None) -> int:
-    """Key-value heads; absent means the class `default`, null or no default as many as query heads (every config class)."""
+    """Key-value heads; absent means the class `default`; null, or no default, as many as query heads."""
     if default is None or fields.mentions("num_key_value_heads"):
         default = num_attention_heads(fields)
     return fields.integer(*KEY_VALUE_HEADS, default=default)
@@ -88,7 +88,9 @@ def attention_kinds(fields: Fields, is_sliding: Callable[[int], bool]) -> list[s
     if stated is None:
         return ["sliding" if is_sliding(i) else "full" for i in range(layers)]
     if len(stated) != layers:
-        raise BrokenRule(f"{fields.where}: {fields.prefix}layer_types lists {len(stated)} layers but num_hidden_layers is {layers}")
+        raise BrokenRule(
+            f"{fields.where}: {fields.prefix}layer_types lists {len(stated)} layers but num_hidden_layers is {layers}"
+        )
     for kind in stated:
         if not isinstance(kind, str) or kind not in _ATTENTION:
             raise fields.error("layer_types", kind, f"is not one of {', '.join(_ATTENTION)}")
@@ -97,7 +99,11 @@ def attention_kinds(fields: Fields, is_sliding: Callable[[int], bool]) -> list[s
 
 def layer_kinds(attention: Iterable[str], is_moe: Callable[[int], bool] | None = None) -> tuple[LayerKind, ...]:
     """Combine the attention of each layer with its feed-forward kind; all of the plain kind is the empty tuple."""
-    kinds = {(a, m): LayerKind.model_validate({"attention": a, "mlp": m}) for a in ("full", "sliding") for m in ("dense", "moe")}
+    kinds = {
+        (a, m): LayerKind.model_validate({"attention": a, "mlp": m})
+        for a in ("full", "sliding")
+        for m in ("dense", "moe")
+    }
     sequence = tuple(kinds[a, "moe" if is_moe is not None and is_moe(i) else "dense"] for i, a in enumerate(attention))
     plain = kinds["full", "dense" if is_moe is None else "moe"]
     return () if all(kind == plain for kind in sequence) else sequence

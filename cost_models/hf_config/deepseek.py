@@ -1,7 +1,7 @@
 """DeepSeek MoE, V2 and V3 (arXiv:2401.06066, 2405.04434, 2412.19437), and Kimi K2, which keeps V3's block.
 
-Defaults are those of transformers' DeepseekV2Config and DeepseekV3Config. The multi-token-prediction module of V3 is not
-part of the trained stack that transformers builds, and is not counted.
+Defaults are those of transformers' DeepseekV2Config and DeepseekV3Config. The multi-token-prediction module of V3
+is not part of the stack that transformers builds, and is not counted.
 """
 
 from typing import Any, Final
@@ -42,25 +42,33 @@ def latent_attention(fields: Fields) -> dict[str, Any]:
         "v_head_dim": fields.integer("v_head_dim", default=128),
     }
     return {
-        "num_key_value_heads": num_attention_heads(fields), "head_dim": nope + rope, "mla": mla,
-        "qkv_bias": bias, "attention_output_bias": bias,
-    }  # fmt: skip
+        "num_key_value_heads": num_attention_heads(fields),
+        "head_dim": nope + rope,
+        "mla": mla,
+        "qkv_bias": bias,
+        "attention_output_bias": bias,
+    }
 
 
 def deepseek(fields: Fields) -> ModelSpec:
     """DeepSeekMoE-16B (remote code): V2's feed-forward on plain attention."""
     bias = fields.flag("attention_bias", default=False)
     return decoder(
-        fields, qkv_bias=bias, attention_output_bias=bias, **routed_experts(fields, first_dense=0, shared=0, per_token=None)
-    )  # fmt: skip
+        fields,
+        qkv_bias=bias,
+        attention_output_bias=bias,
+        **routed_experts(fields, first_dense=0, shared=0, per_token=None),
+    )
 
 
 def deepseek_v2(fields: Fields) -> ModelSpec:
     """DeepSeek-V2 and V2-Lite."""
     return decoder(
-        fields, mlp_bias=fields.flag("mlp_bias", default=False), **latent_attention(fields),
+        fields,
+        mlp_bias=fields.flag("mlp_bias", default=False),
+        **latent_attention(fields),
         **routed_experts(fields, first_dense=0, shared=2, per_token=None),
-    )  # fmt: skip
+    )
 
 
 def deepseek_v3(fields: Fields) -> ModelSpec:
@@ -69,5 +77,8 @@ def deepseek_v3(fields: Fields) -> ModelSpec:
 
 
 READERS: Final[dict[str, Reader]] = {
-    "deepseek": deepseek, "deepseek_v2": deepseek_v2, "deepseek_v3": deepseek_v3, "kimi_k2": deepseek_v3,
-}  # fmt: skip
+    "deepseek": deepseek,
+    "deepseek_v2": deepseek_v2,
+    "deepseek_v3": deepseek_v3,
+    "kimi_k2": deepseek_v3,
+}

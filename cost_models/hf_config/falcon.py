@@ -1,4 +1,4 @@
-"""Falcon (arXiv:2311.16867), also under its first names RefinedWeb(Model). Defaults are those of transformers' FalconConfig."""
+"""Falcon (arXiv:2311.16867), first named RefinedWeb(Model). Defaults are those of transformers' FalconConfig."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from cost_models.specs.model import ModelSpec
 
 
 def falcon(fields: Fields) -> ModelSpec:
-    """7b: multi-query, one norm, parallel; 40b, 180b: `new_decoder_architecture`, two norms; falcon-rw: sequential, ALiBi."""
+    """7b: multi-query, parallel, one norm; 40b, 180b: `new_decoder_architecture`, two norms; rw: sequential, ALiBi."""
     new = fields.flag("new_decoder_architecture", default=fields.text("model_type", default="") == "RefinedWeb")
     if new:
         heads = key_value_heads(fields)
@@ -26,7 +26,7 @@ def falcon(fields: Fields) -> ModelSpec:
         gated_mlp=False,
         normalization="layernorm",
         norm_bias=True,
-        norms_per_layer=1 if parallel and norms_in_parallel != 2 else 2,  # noqa: PLR2004
+        norms_per_layer=1 if parallel and norms_in_parallel != 2 else 2,
         position_embedding="alibi" if fields.flag("alibi", default=False) else "rotary",
         parallel_residual=parallel,
         qkv_bias=bias,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cost_models.errors import BrokenRule, MissingKey, SpecError
 
 LARGEST: Final = 2**27
-"""Largest accepted size. Above the widest published vocabulary or layer by a factor of 50: a larger number is a slip."""
+"""Largest accepted size: far above any published vocabulary or width, so that a larger number is a slip."""
 MOST_LAYERS: Final = 10_000
 
 
@@ -23,7 +23,9 @@ def _shown(value: Any) -> str:
 class Fields:
     """One config.json, or one nested sub-config of it."""
 
-    def __init__(self, data: Mapping[str, Any], where: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, data: Mapping[str, Any], where: str, prefix: str = "", defaults: Mapping[str, Any] | None = None
+    ) -> None:
         """Read `data` found at `where`; keys are shown with `prefix`, and `defaults` stand in for absent keys."""
         self._data, self._defaults = data, defaults or {}
         self.where, self.prefix = where, prefix
@@ -38,12 +40,12 @@ class Fields:
         """Whether any of the spellings is stated."""
         return any(self.stated(key) is not None for key in keys)
 
-    def keys(self) -> tuple[str, ...]:
+    def written(self) -> tuple[str, ...]:
         """All keys written."""
         return tuple(self._data)
 
     def mentions(self, key: str) -> bool:
-        """Whether the key is written at all, `null` included: null turns a window off, absence leaves the class default."""
+        """Whether the key is written, `null` included: null turns a window off, absence leaves the class default."""
         return key in self._data or key in self._defaults
 
     def assume(self, key: str, value: Any, why: str) -> None:

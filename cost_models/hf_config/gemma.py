@@ -1,4 +1,7 @@
-"""Gemma 1 to 3 (arXiv:2403.08295, 2408.00118, 2503.19786). Defaults are those of GemmaConfig, Gemma2Config, Gemma3TextConfig."""
+"""Gemma 1 to 3 (arXiv:2403.08295, 2408.00118, 2503.19786).
+
+Defaults are those of transformers' GemmaConfig, Gemma2Config and Gemma3TextConfig.
+"""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Any other decoder, planned from its numbers. A convention stands in for a switch, never for a size, and is recorded."""
+"""Any other decoder, planned from its numbers: a convention may stand in for a switch, never for a size."""
 
 from typing import Any, Final
 
@@ -9,7 +9,16 @@ from cost_models.hf_config.fields import Fields
 from cost_models.specs.model import ModelSpec
 
 _GATED: Final = frozenset({"silu", "swish", "swiglu", "geglu", "glu", "gelu_pytorch_tanh"})
-_NOT_ATTENTION: Final = ("mamba_", "ssm_", "linear_num_", "linear_key_", "rwkv", "state_size", "time_step_rank", "lru_width")
+_NOT_ATTENTION: Final = (
+    "mamba_",
+    "ssm_",
+    "linear_num_",
+    "linear_key_",
+    "rwkv",
+    "state_size",
+    "time_step_rank",
+    "lru_width",
+)
 """Starts of keys that only recurrent or state-space layers have (Mamba, RWKV, RecurrentGemma, Qwen3-Next)."""
 
 
@@ -43,13 +52,17 @@ def generic(fields: Fields) -> ModelSpec:
 
 
 def _refuse_recurrent(fields: Fields) -> None:
-    for key in fields.keys():
+    for key in fields.written():
         if key.startswith(_NOT_ATTENTION) and fields.stated(key):
-            raise SpecError(f"{fields.where}: {fields.prefix}{key} belongs to layers without attention; only decoder transformers are planned")
+            raise SpecError(
+                f"{fields.where}: {fields.prefix}{key} belongs to layers without attention, which are not planned"
+            )
 
 
 def _norms(fields: Fields) -> dict[str, Any]:
-    layernorm = fields.has("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon") and not fields.has("rms_norm_eps")
+    layernorm = fields.has("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon") and not fields.has(
+        "rms_norm_eps"
+    )
     return {
         "normalization": "layernorm" if layernorm else "rmsnorm",
         "norm_bias": fields.flag("norm_bias", default=layernorm),
@@ -83,7 +96,9 @@ def _layers(fields: Fields) -> dict[str, Any]:
     sparse = [i >= prefix and i not in dense and (i + 1) % step == 0 for i in range(num_hidden_layers(fields))]
     shared = fields.optional_integer("shared_expert_intermediate_size", least=0)
     if shared is None:
-        shared = width * fields.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0, least=0)
+        shared = width * fields.integer(
+            "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0, least=0
+        )
     moe = {
         "num_experts": experts,
         "num_experts_per_tok": fields.integer("num_experts_per_tok", "moe_topk", "moe_k", "experts_per_token"),

@@ -1,4 +1,7 @@
-"""ChatGLM (remote code of THUDM) and GLM 4. Defaults are those of ChatGLMConfig, GlmConfig, Glm4Config and Glm4MoeConfig."""
+"""ChatGLM (remote code of THUDM) and GLM 4.
+
+Defaults are those of ChatGLMConfig and of transformers' GlmConfig, Glm4Config and Glm4MoeConfig.
+"""
 
 from typing import Any, Final
 

@@ -14,7 +14,9 @@ from cost_models.specs.model import ModelSpec
 def _plain(fields: Fields, **facts: Any) -> ModelSpec:
     """`n_inner` null means four times the width."""
     if fields.flag("add_cross_attention", default=False):
-        raise SpecError(f"{fields.where}: {fields.prefix}add_cross_attention is true; only decoders without cross-attention are planned")
+        raise SpecError(
+            f"{fields.where}: {fields.prefix}add_cross_attention is true, but only plain decoders are planned"
+        )
     base: dict[str, Any] = {
         "intermediate_size": fields.optional_integer("n_inner", "intermediate_size") or 4 * hidden_size(fields),
         "activation": fields.text("activation_function", default="gelu_new"),
@@ -39,7 +41,9 @@ def gpt2(fields: Fields) -> ModelSpec:
 def gpt_bigcode(fields: Fields) -> ModelSpec:
     """StarCoder, SantaCoder: GPT-2 with one key-value head (arXiv:2305.06161)."""
     heads = 1 if fields.flag("multi_query", default=True) else num_attention_heads(fields)
-    return _plain(fields, num_key_value_heads=heads, qkv_bias=True, attention_output_bias=True, **_learned(fields, 1024))
+    return _plain(
+        fields, num_key_value_heads=heads, qkv_bias=True, attention_output_bias=True, **_learned(fields, 1024)
+    )
 
 
 def gptj(fields: Fields) -> ModelSpec:
@@ -54,9 +58,12 @@ def gpt_neo(fields: Fields) -> ModelSpec:
     window = fields.integer("window_size", default=256)
     sliding = attention_kinds(fields, lambda i: pattern[i % len(pattern)] == "local")
     return _plain(
-        fields, attention_output_bias=True, sliding_window=window if "sliding" in sliding else None,
-        layers=layer_kinds(sliding), **_learned(fields, 2048),
-    )  # fmt: skip
+        fields,
+        attention_output_bias=True,
+        sliding_window=window if "sliding" in sliding else None,
+        layers=layer_kinds(sliding),
+        **_learned(fields, 2048),
+    )
 
 
 def _unrolled(fields: Fields) -> list[str]:

@@ -2,7 +2,15 @@
 
 from typing import Final
 
-from cost_models.hf_config.common import EXPERTS, Reader, attention_kinds, decoder, head_width, key_value_heads, layer_kinds
+from cost_models.hf_config.common import (
+    EXPERTS,
+    Reader,
+    attention_kinds,
+    decoder,
+    head_width,
+    key_value_heads,
+    layer_kinds,
+)
 from cost_models.hf_config.fields import Fields
 from cost_models.specs.model import ModelSpec
 

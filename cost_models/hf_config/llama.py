@@ -12,16 +12,18 @@ from cost_models.specs.model import ModelSpec
 
 
 def llama(fields: Fields) -> ModelSpec:
-    """Llama 1 to 3 (arXiv:2302.13971, 2307.09288, 2407.21783) and everything published as one: Yi, TinyLlama, SmolLM."""
+    """Llama 1 to 3 (arXiv:2302.13971, 2307.09288, 2407.21783) and all published as one: Yi, TinyLlama, SmolLM."""
     bias = fields.flag("attention_bias", default=False)
-    return decoder(
-        fields, qkv_bias=bias, attention_output_bias=bias, mlp_bias=fields.flag("mlp_bias", default=False)
-    )  # fmt: skip
+    return decoder(fields, qkv_bias=bias, attention_output_bias=bias, mlp_bias=fields.flag("mlp_bias", default=False))
 
 
 def mistral(fields: Fields) -> ModelSpec:
     """Mistral (arXiv:2310.06825): every layer slides unless `sliding_window` is null."""
-    return decoder(fields, num_key_value_heads=key_value_heads(fields, 8), **sliding_layers(fields, _window(fields), lambda _: True))
+    return decoder(
+        fields,
+        num_key_value_heads=key_value_heads(fields, 8),
+        **sliding_layers(fields, _window(fields), lambda _: True),
+    )
 
 
 def _window(fields: Fields) -> int | None:
@@ -40,18 +42,26 @@ def smollm3(fields: Fields) -> ModelSpec:
         return bool(without_rope[i] if i < len(without_rope) else (i + 1) % every) is False
 
     return decoder(
-        fields, tied=True, num_key_value_heads=key_value_heads(fields, 4), qkv_bias=bias, attention_output_bias=bias,
-        mlp_bias=fields.flag("mlp_bias", default=False), **sliding_layers(fields, window, slides),
-    )  # fmt: skip
+        fields,
+        tied=True,
+        num_key_value_heads=key_value_heads(fields, 4),
+        qkv_bias=bias,
+        attention_output_bias=bias,
+        mlp_bias=fields.flag("mlp_bias", default=False),
+        **sliding_layers(fields, window, slides),
+    )
 
 
 def granite(fields: Fields) -> ModelSpec:
     """Granite 3: Llama with multipliers on the embedding and the residuals."""
     bias = fields.flag("attention_bias", default=False)
     return decoder(
-        fields, qkv_bias=bias, attention_output_bias=bias, mlp_bias=fields.flag("mlp_bias", default=False),
+        fields,
+        qkv_bias=bias,
+        attention_output_bias=bias,
+        mlp_bias=fields.flag("mlp_bias", default=False),
         embedding_multiplier=True,
-    )  # fmt: skip
+    )
 
 
 def olmo2(fields: Fields) -> ModelSpec:
@@ -64,9 +74,15 @@ def cohere(fields: Fields) -> ModelSpec:
     """Command R: parallel residual with one LayerNorm without bias."""
     bias = fields.flag("attention_bias", default=False)
     return decoder(
-        fields, tied=True, qkv_bias=bias, attention_output_bias=bias, normalization="layernorm", norms_per_layer=1,
-        parallel_residual=True, qk_norm="full" if fields.flag("use_qk_norm", default=False) else "none",
-    )  # fmt: skip
+        fields,
+        tied=True,
+        qkv_bias=bias,
+        attention_output_bias=bias,
+        normalization="layernorm",
+        norms_per_layer=1,
+        parallel_residual=True,
+        qk_norm="full" if fields.flag("use_qk_norm", default=False) else "none",
+    )
 
 
 def internlm(fields: Fields) -> ModelSpec:
@@ -78,7 +94,7 @@ def internlm(fields: Fields) -> ModelSpec:
 
 def internlm2(fields: Fields) -> ModelSpec:
     """InternLM 2 (arXiv:2403.17297): grouped heads, `bias` on attention only."""
-    bias = fields.flag("bias", default=False if fields.has("num_key_value_heads") else True)
+    bias = fields.flag("bias", default=not fields.has("num_key_value_heads"))
     return decoder(fields, qkv_bias=bias, attention_output_bias=bias)
 
 
@@ -86,9 +102,12 @@ def internlm3(fields: Fields) -> ModelSpec:
     """InternLM 3: `qkv_bias` apart from the `bias` of the output and MLP projections."""
     bias = fields.flag("bias", default=False)
     return decoder(
-        fields, num_key_value_heads=key_value_heads(fields, 2), qkv_bias=fields.flag("qkv_bias", default=False),
-        attention_output_bias=bias, mlp_bias=bias,
-    )  # fmt: skip
+        fields,
+        num_key_value_heads=key_value_heads(fields, 2),
+        qkv_bias=fields.flag("qkv_bias", default=False),
+        attention_output_bias=bias,
+        mlp_bias=bias,
+    )
 
 
 def baichuan(fields: Fields) -> ModelSpec:
@@ -100,7 +119,18 @@ def baichuan(fields: Fields) -> ModelSpec:
 
 
 READERS: Final[dict[str, Reader]] = {
-    "llama": llama, "Yi": llama, "yi": llama, "code_llama": llama, "mistral": mistral, "ministral": mistral,
-    "smollm3": smollm3, "granite": granite, "olmo2": olmo2, "cohere": cohere,
-    "internlm": internlm, "internlm2": internlm2, "internlm3": internlm3, "baichuan": baichuan,
-}  # fmt: skip
+    "llama": llama,
+    "Yi": llama,
+    "yi": llama,
+    "code_llama": llama,
+    "mistral": mistral,
+    "ministral": mistral,
+    "smollm3": smollm3,
+    "granite": granite,
+    "olmo2": olmo2,
+    "cohere": cohere,
+    "internlm": internlm,
+    "internlm2": internlm2,
+    "internlm3": internlm3,
+    "baichuan": baichuan,
+}

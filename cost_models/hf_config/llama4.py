@@ -3,14 +3,21 @@
 from typing import Final
 
 from cost_models.hf_config.common import (
-    EXPERTS, Reader, attention_kinds, decoder, head_width, key_value_heads, layer_kinds, num_hidden_layers,
-)  # fmt: skip
+    EXPERTS,
+    Reader,
+    attention_kinds,
+    decoder,
+    head_width,
+    key_value_heads,
+    layer_kinds,
+    num_hidden_layers,
+)
 from cost_models.hf_config.fields import Fields
 from cost_models.specs.model import ModelSpec
 
 
 def llama4(fields: Fields) -> ModelSpec:
-    """Experts every `interleave_moe_layer_step` layers beside one shared expert; chunked attention where there is rotary.
+    """Experts every `interleave_moe_layer_step` layers beside a shared one; chunked attention where there is rotary.
 
     `intermediate_size` is an expert's width, `intermediate_size_mlp` a dense layer's. The qk-norm has no weight.
     """
@@ -18,7 +25,9 @@ def llama4(fields: Fields) -> ModelSpec:
     step = fields.integer("interleave_moe_layer_step", default=1)
     stated = fields.integers("moe_layers")
     sparse = frozenset(range(step - 1, layers, step) if stated is None else stated)
-    chunk = fields.optional_integer("attention_chunk_size") or (None if fields.mentions("attention_chunk_size") else 8192)
+    chunk = fields.optional_integer("attention_chunk_size") or (
+        None if fields.mentions("attention_chunk_size") else 8192
+    )
     interval = fields.integer("no_rope_layer_interval", default=4)
     rotary = fields.integers("no_rope_layers") or [int((i + 1) % interval != 0) for i in range(layers)]
     kinds = attention_kinds(fields, lambda i: chunk is not None and bool(rotary[i] if i < len(rotary) else 1))

@@ -2,7 +2,15 @@
 
 from typing import Any, Final
 
-from cost_models.hf_config.common import EXPERTS, INTERMEDIATE, Reader, attention_kinds, decoder, key_value_heads, layer_kinds
+from cost_models.hf_config.common import (
+    EXPERTS,
+    INTERMEDIATE,
+    Reader,
+    attention_kinds,
+    decoder,
+    key_value_heads,
+    layer_kinds,
+)
 from cost_models.hf_config.fields import Fields
 from cost_models.specs.model import ModelSpec
 
@@ -33,9 +41,13 @@ def phimoe(fields: Fields) -> ModelSpec:
     """LayerNorm with bias, optional biases on attention and head."""
     bias = fields.flag("attention_bias", default=False)
     return _experts_everywhere(
-        fields, normalization="layernorm", norm_bias=True, qkv_bias=bias, attention_output_bias=bias,
+        fields,
+        normalization="layernorm",
+        norm_bias=True,
+        qkv_bias=bias,
+        attention_output_bias=bias,
         head_bias=fields.flag("lm_head_bias", default=False),
-    )  # fmt: skip
+    )
 
 
 READERS: Final[dict[str, Reader]] = {"mixtral": mixtral, "phimoe": phimoe}

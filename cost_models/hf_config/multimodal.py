@@ -9,36 +9,64 @@ NESTED: Final = ("text_config", "llm_config", "language_config")
 """Where the decoder's numbers are: transformers; InternVL; DeepSeek-VL."""
 
 TEXT_TYPES: Final[dict[str, str]] = {
-    "gemma3": "gemma3_text", "llama4": "llama4_text", "mistral3": "mistral", "llava": "llama",
-    "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text",
-}  # fmt: skip
+    "gemma3": "gemma3_text",
+    "llama4": "llama4_text",
+    "mistral3": "mistral",
+    "llava": "llama",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+}
 """`model_type` of a `text_config` that does not state its own."""
 
 _LLAMA: Final = {
-    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-}  # fmt: skip
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}
 _QWEN2_VL: Final = {
-    "vocab_size": 152064, "hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
+    "vocab_size": 152064,
+    "hidden_size": 8192,
+    "intermediate_size": 29568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
     "num_key_value_heads": 8,
-}  # fmt: skip
+}
 TEXT_DEFAULTS: Final[dict[str, Mapping[str, Any]]] = {
     "gemma3_text": {
-        "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
+        "vocab_size": 262208,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
         "max_position_embeddings": 131072,
     },
     "llama4_text": {
-        "vocab_size": 202048, "hidden_size": 5120, "intermediate_size": 8192, "num_hidden_layers": 48, "num_attention_heads": 40,
-        "num_local_experts": 16, "max_position_embeddings": 131072,
+        "vocab_size": 202048,
+        "hidden_size": 5120,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 40,
+        "num_local_experts": 16,
+        "max_position_embeddings": 131072,
     },
     "llama": _LLAMA,
     "mistral": _LLAMA | {"intermediate_size": 14336},
-    "qwen2_vl_text": _QWEN2_VL, "qwen2_5_vl_text": _QWEN2_VL,
+    "qwen2_vl_text": _QWEN2_VL,
+    "qwen2_5_vl_text": _QWEN2_VL,
     "qwen3_vl_text": {
-        "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "vocab_size": 151936,
+        "hidden_size": 4096,
+        "intermediate_size": 22016,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
         "num_key_value_heads": 32,
     },
-}  # fmt: skip
-"""Class defaults of transformers' text configs, for nested configs only: a config.json states its own sizes at the top."""
+}
+"""Class defaults of transformers' text configs; for nested configs only, as a flat config.json states its own sizes."""
 
 
 def text_fields(fields: Fields) -> tuple[Fields, str]:

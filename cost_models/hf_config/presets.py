@@ -37,9 +37,12 @@ def presets() -> Mapping[str, Preset]:
             for name, entry in json.loads(file.read_text(encoding="utf-8")).items():
                 hub = entry.get("hub")
                 found[name] = Preset(
-                    name=name, source=entry.get("source") or f"https://huggingface.co/{hub}/blob/main/config.json", hub=hub,
-                    aliases=tuple(entry.get("aliases", ())), config=entry["config"],
-                )  # fmt: skip
+                    name=name,
+                    source=entry.get("source") or f"https://huggingface.co/{hub}/blob/main/config.json",
+                    hub=hub,
+                    aliases=tuple(entry.get("aliases", ())),
+                    config=entry["config"],
+                )
     return found
 
 
@@ -60,7 +63,9 @@ def _index() -> Mapping[str, str]:
     for preset in every:
         for alias in preset.aliases:
             if index.setdefault(alias.lower(), preset.name) != preset.name:
-                raise SpecError(f"calibration_data/models: alias {alias!r} of {preset.name} also means {index[alias.lower()]}")
+                raise SpecError(
+                    f"calibration_data/models: alias {alias!r} of {preset.name} also means {index[alias.lower()]}"
+                )
     for preset in every:
         if preset.hub is not None:
             index.setdefault(preset.hub.lower(), preset.name)

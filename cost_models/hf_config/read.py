@@ -11,14 +11,56 @@ from cost_models.hf_config.registry import READERS, reader
 from cost_models.parameters import total_parameters
 from cost_models.specs.model import ModelSpec
 
-_CAUSAL: Final = ("CausalLM", "LMHeadModel", "ForConditionalGeneration", "Model", "ForSequenceClassification", "ForTokenClassification")
-_NOT_CAUSAL: Final = ("ForMaskedLM", "ForPreTraining", "ForImageClassification", "MaskedImageModeling", "ForCTC", "ForObjectDetection")
+_CAUSAL: Final = (
+    "CausalLM",
+    "LMHeadModel",
+    "ForConditionalGeneration",
+    "Model",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+)
+_NOT_CAUSAL: Final = (
+    "ForMaskedLM",
+    "ForPreTraining",
+    "ForImageClassification",
+    "MaskedImageModeling",
+    "ForCTC",
+    "ForObjectDetection",
+)
 _ENCODER_KEYS: Final = ("type_vocab_size", "sinusoidal_pos_embds", "classifier_pooling", "patch_size", "num_mel_bins")
 """Keys that only encoders have: BERT and its kin, DistilBERT, ModernBERT, vision transformers, speech."""
-_ENCODERS: Final = frozenset(
-    "bert roberta xlm-roberta camembert electra albert deberta deberta-v2 distilbert mpnet modernbert "
-    "vit deit beit swin dinov2 convnext resnet clip siglip wav2vec2 hubert".split()
+_NO_DECODERS: Final = frozenset(
+    (
+        *(
+            "bert",
+            "roberta",
+            "xlm-roberta",
+            "camembert",
+            "electra",
+            "albert",
+            "deberta",
+            "deberta-v2",
+            "distilbert",
+            "mpnet",
+        ),
+        *(
+            "modernbert",
+            "vit",
+            "deit",
+            "beit",
+            "swin",
+            "dinov2",
+            "convnext",
+            "resnet",
+            "clip",
+            "siglip",
+            "wav2vec2",
+            "hubert",
+        ),
+        *("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "whisper"),
+    )
 )
+"""Known to have no causal decoder of their own. An unknown name is never refused."""
 
 
 def read_config(data: Mapping[str, Any], name: str | None = None, where: str = "config.json") -> ModelSpec:
@@ -36,7 +78,9 @@ def read_config(data: Mapping[str, Any], name: str | None = None, where: str = "
     if not isinstance(data, Mapping):
         raise SpecError(f"{where}: a {type(data).__name__} is not an object with Hugging Face config keys")
     if not data:
-        raise SpecError(f"{where}: empty; hidden_size, num_hidden_layers, num_attention_heads, vocab_size, ... are needed")
+        raise SpecError(
+            f"{where}: empty; hidden_size, num_hidden_layers, num_attention_heads, vocab_size, ... are needed"
+        )
     whole = Fields({str(key): value for key, value in data.items()}, where)
     fields, model_type = text_fields(whole)
     _refuse_other_kinds(whole, fields, model_type)
@@ -59,10 +103,14 @@ def _refuse_other_kinds(whole: Fields, fields: Fields, model_type: str) -> None:
             raise SpecError(f"{place.where}: {place.prefix}is_encoder_decoder is true, but {rule}")
     if model_type in READERS:
         return
-    if model_type in _ENCODERS and not fields.flag("is_decoder", default=False):
-        raise SpecError(f"{fields.where}: model_type {model_type!r} is an encoder, but {rule}")
+    if model_type in _NO_DECODERS and not fields.flag("is_decoder", default=False):
+        raise SpecError(f"{fields.where}: model_type {model_type!r} is none, but {rule}")
     architectures = [str(a) for a in whole.sequence("architectures") or ()]
-    if architectures and not any(a.endswith(_CAUSAL) for a in architectures) and any(a.endswith(_NOT_CAUSAL) for a in architectures):
+    if (
+        architectures
+        and not any(a.endswith(_CAUSAL) for a in architectures)
+        and any(a.endswith(_NOT_CAUSAL) for a in architectures)
+    ):
         raise SpecError(f"{fields.where}: architectures {architectures[0]} is no causal language model, but {rule}")
     for key in _ENCODER_KEYS:
         if fields.has(key) and not fields.flag("is_decoder", default=False):

@@ -5,15 +5,47 @@ from types import MappingProxyType, ModuleType
 from typing import Final
 
 from cost_models.hf_config import (
-    bloom, deepseek, falcon, gemma, glm, gpt2, gpt_neox, gpt_oss, llama, llama4, mixtral, mpt, opt, phi, qwen, starcoder2,
-)  # fmt: skip
+    bloom,
+    deepseek,
+    falcon,
+    gemma,
+    glm,
+    gpt2,
+    gpt_neox,
+    gpt_oss,
+    llama,
+    llama4,
+    mixtral,
+    mpt,
+    opt,
+    phi,
+    qwen,
+    starcoder2,
+)
 from cost_models.hf_config.common import Reader
 from cost_models.hf_config.generic import generic
 
 FAMILIES: Final[tuple[ModuleType, ...]] = (
-    bloom, deepseek, falcon, gemma, glm, gpt2, gpt_neox, gpt_oss, llama, llama4, mixtral, mpt, opt, phi, qwen, starcoder2,
-)  # fmt: skip
-READERS: Final[Mapping[str, Reader]] = MappingProxyType({k: v for family in FAMILIES for k, v in family.READERS.items()})
+    bloom,
+    deepseek,
+    falcon,
+    gemma,
+    glm,
+    gpt2,
+    gpt_neox,
+    gpt_oss,
+    llama,
+    llama4,
+    mixtral,
+    mpt,
+    opt,
+    phi,
+    qwen,
+    starcoder2,
+)
+READERS: Final[Mapping[str, Reader]] = MappingProxyType(
+    {k: v for family in FAMILIES for k, v in family.READERS.items()}
+)
 
 
 def reader(model_type: str) -> Reader:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from cost_models.errors import SpecError
+from cost_models.hf_config.presets import model
 from cost_models.hf_config.read import read_config
 from cost_models.specs.model import ModelSpec
 
 MOST_BYTES: Final = 2**20
 """A config.json is a few kB; the largest published ones carry label tables of some 100 kB."""
+_PATIENCE_SECONDS: Final = 10
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -44,15 +46,32 @@ def load_file(path: Path) -> ModelSpec:
     try:
         path = path.expanduser()
         file = path / "config.json" if path.is_dir() else path
-        size = file.stat().st_size
-        if size > MOST_BYTES:
-            raise SpecError(f"{file}: {size} bytes; a config.json has at most {MOST_BYTES}")
-        text = file.read_text(encoding="utf-8")
+        home = file.resolve().parent.name
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise SpecError(f"{str(path)[:200]!r}: cannot be read ({reason})") from error
-    home = file.resolve().parent.name
-    return read_config(parse(text, str(file)), name=home if file.name == "config.json" and home else file.stem, where=str(file))
+        raise _unreadable(path, error) from error
+    name = home if file.name == "config.json" and home else file.stem
+    return read_config(parse(_text(file), str(file)), name=name, where=str(file))
+
+
+def _text(file: Path) -> str:
+    """The text of a file of sane size.
+
+    Raises:
+        SpecError: absent, unreadable, too large, or not UTF-8.
+    """
+    try:
+        size = file.stat().st_size
+        text = file.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
+    if size > MOST_BYTES:
+        raise SpecError(f"{file}: {size} bytes; a config.json has at most {MOST_BYTES}")
+    return text
+
+
+def _unreadable(path: Path, error: Exception) -> SpecError:
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    return SpecError(f"{str(path)[:200]!r}: cannot be read ({reason})")
 
 
 def parse(text: str, where: str) -> Any:
@@ -86,13 +105,21 @@ def load_hub(repository: str) -> ModelSpec:
     except ImportError:
         raise SpecError(
             f"Hub model {repository!r}: huggingface_hub is not installed; pip install huggingface_hub, "
-            "or download its config.json and give the file"
+            f"or download its config.json and give the file{_or_preset(repository)}"
         ) from None
     try:
-        file = Path(hf_hub_download(repository, "config.json"))
-    except Exception as error:  # noqa: BLE001 - the client raises a dozen kinds, offline ones from its HTTP library
-        raise SpecError(f"Hub model {repository!r}: {_advice(error)}") from error
-    return read_config(parse(file.read_text(encoding="utf-8"), repository), name=repository.rsplit("/", 1)[-1].lower(), where=repository)
+        file = Path(hf_hub_download(repository, "config.json", etag_timeout=_PATIENCE_SECONDS))
+    except Exception as error:  # the client raises a dozen kinds, offline ones from its HTTP library
+        raise SpecError(f"Hub model {repository!r}: {_advice(error)}{_or_preset(repository)}") from error
+    return read_config(parse(_text(file), repository), name=repository.rsplit("/", 1)[-1].lower(), where=repository)
+
+
+def _or_preset(repository: str) -> str:
+    """The preset that ships the same facts, if there is one: offered, never taken silently."""
+    try:
+        return f"; the preset {model(repository).name} has the same facts"
+    except SpecError:
+        return ""
 
 
 def _advice(error: Exception) -> str:

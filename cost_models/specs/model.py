@@ -64,7 +64,7 @@ class ModelSpec(Spec):
     norm_affine: bool = True
     """False: norms scale nothing and hold no weight (OPT with layer_norm_elementwise_affine false)."""
     norms_per_layer: int = Field(default=2, ge=0)
-    """Norms of width hidden_size in a layer: 2 as a rule, 1 in one-norm parallel blocks, 4 with post-norms (Gemma 2, 3)."""
+    """Norms of width hidden_size in a layer: 2, or 1 in one-norm parallel blocks, or 4 with post-norms (Gemma 2, 3)."""
     final_norm: bool = True
     embedding_norm: bool = False
     position_embedding: Literal["rotary", "learned", "alibi", "none"] = "rotary"
@@ -99,10 +99,13 @@ class ModelSpec(Spec):
     def _rules(self) -> "ModelSpec":
         if self.num_attention_heads % self.num_key_value_heads:
             raise BrokenRuleValue(
-                f"num_key_value_heads {self.num_key_value_heads} does not divide num_attention_heads {self.num_attention_heads}"
+                f"num_key_value_heads {self.num_key_value_heads} does not divide "
+                f"num_attention_heads {self.num_attention_heads}"
             )
         if self.layers and len(self.layers) != self.num_hidden_layers:
-            raise BrokenRuleValue(f"layers lists {len(self.layers)} kinds but num_hidden_layers is {self.num_hidden_layers}")
+            raise BrokenRuleValue(
+                f"layers lists {len(self.layers)} kinds but num_hidden_layers is {self.num_hidden_layers}"
+            )
         if any(kind.mlp == "moe" for kind in self.layers) and self.moe is None:
             raise BrokenRuleValue("layers names a moe layer but moe is missing")
         if self.moe is not None and self.moe.num_experts_per_tok > self.moe.num_experts:
