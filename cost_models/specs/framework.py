@@ -29,6 +29,8 @@ class ParameterLayout(Spec):
     """The dtype gradients are reduced in."""
     cast: NonNegativeFloat = 0
     """Copies in another dtype that are cached from forward to backward (autocast, FP8 weight caches)."""
+    autocast: bool = False
+    """Operators run in the compute dtype between an fp32 residual stream and fp32 norms."""
     step_gradient: NonNegativeFloat = 0
     """Copy of the gradient that exists only while the optimizer runs, sharded as the optimizer states."""
     source: str
@@ -62,6 +64,18 @@ class CrossEntropyFacts(Spec):
     source: str
 
 
+class QuantizedFacts(Spec):
+    """4-bit storage of frozen weights. [bytes per parameter]"""
+
+    single: NonNegativeFloat
+    """4-bit value and one fp32 scale per block."""
+    double: NonNegativeFloat
+    """With the scales themselves quantised."""
+    other: NonNegativeFloat
+    """Weights that stay unquantised: embeddings, head, norms."""
+    source: str
+
+
 class FrameworkFacts(Spec):
     """One framework family."""
 
@@ -71,6 +85,11 @@ class FrameworkFacts(Spec):
     layouts: Mapping[Precision, ParameterLayout]
     optimizers: Mapping[Optimizer, OptimizerFacts]
     cross_entropy: Mapping[CrossEntropy, CrossEntropyFacts]
+    adapter_layout: ParameterLayout
+    """LoRA adapters kept in fp32."""
+    module_layout: ParameterLayout
+    """Embeddings and head trained beside adapters: a copy of the frozen ones."""
+    quantized: QuantizedFacts
     compression_error: Mapping[Compression, NonNegativeFloat] = Field(default_factory=dict)
     """Residual bytes per trained parameter of gradient compression, unsharded."""
 
@@ -108,8 +127,6 @@ class FrameworkFacts(Spec):
     """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
     kept_outputs: NonNegativeFloat = 0
     """Bytes per logit that the training loop keeps alive through backward by holding on to the model's outputs."""
-    selective_recompute: Literal["attention", "operators"] = "attention"
-    """`attention`: the attention core is repeated (arXiv:2205.05198); `operators`: all but every second matmul and the attention kernel."""
     full_precision_norm_families: tuple[str, ...] = ()
     """`model_type`s whose norms run in fp32 end to end."""
     low_precision_softmax_families: tuple[str, ...] = ()

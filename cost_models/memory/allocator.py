@@ -1,0 +1,92 @@
+"""From allocated bytes to what the device must hold: quantiles of the ledger's error and of the allocator's fragmentation."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import Array
+from cost_models.calibration import Calibration
+from cost_models.errors import BrokenRule
+from cost_models.memory.setting import Setting
+
+_Q99 = NormalDist().inv_cdf(0.99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """Factors on allocated bytes, by candidate."""
+
+    allocated_quantile: Array
+    fragmentation_median: Array
+    fragmentation_quantile: Array
+
+
+def exponent(oom_risk: float) -> float:
+    """Share of the way from the median to the 99th percentile, in logarithms: 0 at a risk of 0.5, 1 at 0.01.
+
+    Raises:
+        BrokenRule: the risk is no probability strictly between 0 and 1.
+    """
+    if not 0.0 < oom_risk < 1.0:
+        raise BrokenRule(f"oom_risk {oom_risk} must lie strictly between 0 and 1")
+    return round(NormalDist().inv_cdf(1.0 - oom_risk) / _Q99, 9)
+
+
+def quantile(median: float, q99: float, power: float) -> float:
+    """A log-normal's quantile from its median and 99th percentile, rounded so that it is the same everywhere."""
+    return float(f"{median * (q99 / median) ** power:.9g}")
+
+
+def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margin:
+    """The factors of each candidate's regime: ledger, attention, experts, pipeline, size of the card."""
+    power = exponent(oom_risk)
+    shape = np.shape(setting.tensor)
+
+    def factor(regime: str) -> tuple[float, float, float]:
+        error, median = _error_regime(regime), calibration("fragmentation", regime)
+        allocated = quantile(1.0, calibration("allocated_q99", error), power)
+        return allocated, median, quantile(median, calibration("fragmentation_q99", regime), power)
+
+    free = setting.model.moe is not None and setting.job.training.expert_imbalance > 1.0
+    choices = [factor(regime) for regime in _REGIMES]
+    conditions = _conditions(setting, calibration)
+    columns: list[Any] = [np.select(conditions, [np.full(shape, c[i]) for c in choices]) for i in range(3)]
+    if free:
+        loose = quantile(1.0, calibration("allocated_q99", "megatron_moe_free"), power)
+        columns[0] = np.where(power >= 0, np.maximum(columns[0], loose), columns[0])
+    return Margin(allocated_quantile=columns[0], fragmentation_median=columns[1], fragmentation_quantile=columns[2])
+
+
+_REGIMES = (
+    "cpu",
+    "eager_materialised",
+    "eager_small_card",
+    "eager",
+    "megatron_moe",
+    "megatron_pipeline",
+    "megatron",
+)
+
+
+def _error_regime(regime: str) -> str:
+    """The regime of the ledger's own error, coarser than that of fragmentation."""
+    return {"eager_small_card": "eager", "megatron_pipeline": "megatron"}.get(regime, regime)
+
+
+def _conditions(setting: Setting, calibration: Calibration) -> list[Any]:
+    """Which regime each candidate is in, in the order of _REGIMES."""
+    s, device, eager = setting.strategy, setting.job.device, setting.eager
+    everywhere = np.full(np.shape(setting.tensor), True)
+    small = device.usable_memory_bytes < calibration("fragmentation.small_card_bytes")
+    split = (np.asarray(s.pipeline_parallel) > 1) | (np.asarray(s.context_parallel) > 1)
+    return [
+        everywhere & (device.kind == "cpu"),
+        eager & setting.materialised,
+        eager & small,
+        eager,
+        everywhere & (setting.model.moe is not None),
+        everywhere & split,
+        everywhere,
+    ]

@@ -1,0 +1,49 @@
+"""Host memory of one rank: offloaded states in pinned buffers, copies while loading and saving, the process itself."""
+
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import Array
+from cost_models.calibration import Calibration
+from cost_models.memory.setting import Setting
+from cost_models.memory.states import States
+
+def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibration) -> Any:
+    """Host bytes of one layer whose optimizer runs on the CPU: its states, fp32 master and fp32 gradient, pinned. [bytes]
+
+    Source: ZeRO-Offload, arXiv:2101.06840, section 4.
+    """
+    states_only = np.where(setting.layout("master") > 0, states.optimizer_total, states.optimizer_total + 4.0 * states.trained_shard)
+    return calibration("host.pinned_factor") * (states_only + 4.0 * states.trained_shard)
+
+
+def offloaded_weight_bytes(setting: Setting, whole: Array, calibration: Calibration) -> Any:
+    """Host bytes of the rank's shard of 16-bit weights under parameter offload. [bytes]"""
+    on = np.where(np.asarray(setting.strategy.parameter_offload) > 0, 1.0, 0.0)
+    return on * calibration("host.pinned_factor") * setting.compute * whole / setting.shards
+
+
+def offloaded_activation_bytes(setting: Setting, boundary: Array, layers: Any, flight: Any, calibration: Calibration) -> Any:
+    """Host bytes of boundaries that activation offload moves: all layers of a stage, all micro-batches in flight. [bytes]"""
+    on = np.where(np.asarray(setting.strategy.activation_offload) > 0, 1.0, 0.0)
+    return on * calibration("host.pinned_factor") * boundary * layers * flight
+
+
+def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
+    """The larger of the copies that loading and saving put on the host, per rank. [bytes]
+
+    `file`: one checkpoint file at a time; `model`: every rank reads all of it; `shard`: the rank's own tensors.
+    """
+    size = setting.compute * whole
+    load = np.select(
+        [setting.says("load_copy", "model"), setting.says("load_copy", "file"), setting.says("load_copy", "shard")],
+        [size, np.minimum(setting.fact("checkpoint_file_bytes"), size), stored],
+        0.0,
+    )
+    return np.maximum(load, np.where(setting.says("save_copy", "shard"), stored, 0.0))
+
+
+def gathered_save_bytes(setting: Setting, whole: Array) -> Any:
+    """The full model that one rank of a node gathers to save it. [bytes per node]"""
+    return np.where(setting.says("save_copy", "full"), setting.layout("weight") * whole, 0.0)

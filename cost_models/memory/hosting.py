@@ -1,0 +1,75 @@
+"""Host memory of a rank and of a node, put together from `host`."""
+
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, ceil_div
+from cost_models.calibration import Calibration
+from cost_models.memory.activations import boundary_bytes
+from cost_models.memory.host import (
+    copy_bytes,
+    gathered_save_bytes,
+    offloaded_activation_bytes,
+    offloaded_layer_bytes,
+    offloaded_weight_bytes,
+)
+from cost_models.memory.instants import Pieces
+from cost_models.memory.setting import Setting, total
+from cost_models.memory.states import weight_bytes
+from cost_models.schedule import STAGE_CLASSES, in_flight
+
+
+def host_layer_bytes(pieces: Pieces, kind: int, calibration: Calibration) -> Any:
+    """Host bytes of one rank for each layer whose optimizer states are offloaded."""
+    return offloaded_layer_bytes(pieces.setting, pieces.layer_states[kind], calibration)
+
+
+def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
+    """Host bytes of one rank whatever its layers: process, copies, offloaded weights and activations of an average stage."""
+    setting, s = pieces.setting, pieces.setting.strategy
+    if setting.job.device.kind == "cpu":
+        return np.zeros_like(setting.tensor)  # its memory is the device's own
+    counts = [setting.model.layer_sequence.count(kind) for kind in setting.kinds]
+    weights: Any = 0.0
+    for count, held in zip(counts, pieces.layers, strict=True):
+        weights = weights + count * total(weight_bytes(setting, held))
+    stored = weights / s.pipeline_parallel
+    layers = ceil_div(np.asarray(setting.model.num_hidden_layers), s.pipeline_parallel)
+    micro_batches = s.gradient_accumulation_steps
+    flight = in_flight(0, s.pipeline_parallel, s.virtual_pipeline_stages, micro_batches)
+    return (
+        calibration("host.process_bytes")
+        + copy_bytes(setting, stored, pieces.whole)
+        + offloaded_weight_bytes(setting, pieces.whole, calibration)
+        + offloaded_activation_bytes(setting, boundary_bytes(setting), layers, flight, calibration)
+    )
+
+
+def host_usable_bytes(pieces: Pieces, calibration: Calibration) -> Any:
+    """Host bytes of one node that ranks may use: what is left beside the system and a gathered save."""
+    setting = pieces.setting
+    share = calibration("host.usable_fraction") * setting.job.pool.host_memory_bytes
+    return np.maximum(share - gathered_save_bytes(setting, pieces.whole), 0.0)
+
+
+def host_columns(pieces: Pieces, calibration: Calibration) -> dict[str, FloatArray]:
+    """The table's host columns."""
+    n = len(pieces.setting.strategy)
+    layer = np.empty((n, len(pieces.setting.kinds)))
+    for j in range(len(pieces.setting.kinds)):
+        layer[:, j] = host_layer_bytes(pieces, j, calibration)
+    constant = np.empty((n, len(STAGE_CLASSES)))
+    constant[:] = np.reshape(np.broadcast_to(host_rank_bytes(pieces, calibration), (n,)), (n, 1))
+    capacity = np.broadcast_to(host_usable_bytes(pieces, calibration), (n,))
+    return {"host_layer": layer, "host_constant": constant, "host_capacity": capacity}
+
+
+def node_bytes(setting: Setting, per_stage: list[float]) -> float:
+    """Most host bytes of any node, ranks packed stage after stage (pipeline is the outermost axis)."""
+    s, pool = setting.strategy, setting.job.pool
+    ranks = int(s.tensor_parallel * s.context_parallel * s.data_parallel)
+    order = [stage for stage in per_stage for _ in range(min(ranks, pool.gpus_per_node))] if ranks >= pool.gpus_per_node else [
+        stage for stage in per_stage for _ in range(ranks)
+    ]
+    return max(sum(order[i : i + pool.gpus_per_node]) for i in range(0, len(order), pool.gpus_per_node))

@@ -1,0 +1,51 @@
+"""The head and the loss: logits, their copies and the gradients that meet there."""
+
+from typing import Any
+
+import numpy as np
+
+from cost_models.memory.eager import norm
+from cost_models.memory.setting import Setting, Terms
+from cost_models.specs.choices import CROSS_ENTROPIES
+
+
+def loss_terms(setting: Setting) -> Terms:
+    r"""Everything the head adds at the larger of the end of forward and the start of backward. [bytes]
+
+    .. math:: \text{eager: } (12 + 2[\text{outputs kept}] + 2[\text{soft cap}])\,V\,T + (8h + 4)\,T
+
+    .. math:: \text{Megatron: } \max(c\,V, 2V + 2h)\,T / t + (5h + 4h/t)\,T
+
+    Source: transformers `loss_utils.ForCausalLMLoss`; Megatron-LM `core/tensor_parallel/{cross_entropy,layers}.py`
+    (the head gathers its input and, with fused weight gradients, keeps one 16-bit gradient of its weight's shape).
+    """
+    model, tokens, b = setting.model, setting.tokens, setting.compute
+    h, vocabulary = model.hidden_size, setting.vocabulary
+    capped = b if model.logit_softcap else 0.0
+    eager_logits = (setting.loss("peak") + setting.fact("kept_outputs") + capped) * vocabulary * tokens
+    eager_head = (norm(setting, h) + (0.0 if setting.adapters else b * h)) * tokens / setting.sequence_shards
+    fused = setting.loss("peak") * vocabulary * tokens
+    dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
+    megatron_logits = np.maximum(fused, b * vocabulary * tokens + dummy)
+    megatron_head = (5.0 * h + 4.0 * h / setting.tensor) * tokens
+    return {
+        "logits": np.where(setting.eager, eager_logits, megatron_logits),
+        "head_activations": np.where(setting.eager, eager_head, megatron_head),
+    }
+
+
+def evaluation_terms(setting: Setting) -> Terms:
+    """Logits of a forward without gradients at the evaluation's batch and length. [bytes]"""
+    training = setting.job.training
+    length = training.eval_sequence_length or training.sequence_length
+    batch: Any = training.eval_batch_size or setting.strategy.micro_batch_size
+    tokens = batch * length / np.asarray(setting.strategy.context_parallel, dtype=np.float64)
+    width, h = setting.model.intermediate_size, setting.model.hidden_size
+    b = setting.compute
+    layer = (2 * b * h + 3 * b * width / setting.tensor) * tokens
+    return {"logits": setting.loss("forward") * setting.vocabulary * tokens, "evaluation_activations": layer}
+
+
+def vocabulary_parallel(setting: Setting) -> Any:
+    """Whether the loss itself is split over tensor-parallel ranks."""
+    return np.asarray(setting.strategy.cross_entropy) == CROSS_ENTROPIES.index("vocab_parallel")

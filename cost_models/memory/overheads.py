@@ -1,0 +1,92 @@
+"""What no tensor of the model accounts for: gathered weights, buckets, communicators, context, workspaces."""
+
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import Array
+from cost_models.calibration import Calibration
+from cost_models.memory.setting import Setting, Terms
+from cost_models.memory.sharding import Held
+from cost_models.memory.states import divisor
+
+
+def gathering(setting: Setting, style: str) -> Any:
+    """Whether a candidate gathers sharded weights in the given style: 1 or 0."""
+    sharded = divisor(setting, "weights_sharded_from", np.full_like(setting.shards, 2.0)) > 1
+    return np.where(sharded & setting.says("gather_style", style), 1.0, 0.0)
+
+
+def kept_gathered(setting: Setting) -> Any:
+    """Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there."""
+    return gathering(setting, "root_group") * np.where(np.asarray(setting.strategy.zero_stage) == 2, 1.0, 0.0)
+
+
+def gathered_bytes(setting: Setting, held: Held) -> Any:
+    """Weights of one layer, or of the root group, gathered in the compute dtype. [bytes]"""
+    if setting.quantized:
+        return setting.compute * held.frozen + setting.module("adapter_layout", "weight") * held.adapter
+    return setting.compute * (held.base + held.adapter + held.module)
+
+
+def budget_bytes(setting: Setting, layers: tuple[Held, ...], whole: Array) -> Any:
+    """Gathered weights that DeepSpeed's ZeRO-3 keeps: its budget, never more than all, never less than two layers. [bytes]
+
+    Source: deepspeed `runtime/zero/partitioned_param_coordinator.py` (max_available_parameters_in_numel).
+    """
+    largest: Any = 0.0
+    for held in layers:
+        largest = np.maximum(largest, held.base)
+    parameters = np.minimum(np.maximum(setting.fact("live_parameters"), 2 * largest), whole)
+    return gathering(setting, "budget") * setting.compute * parameters
+
+
+def small_bytes(setting: Setting, held: Held) -> Any:
+    """Small tensors that stay whole on every rank. [bytes]"""
+    return gathering(setting, "budget") * setting.compute * held.small
+
+
+def bucket_bytes(setting: Setting, whole: Array) -> Any:
+    """Reduce buckets of the sharded optimizer, no larger than the model. [bytes]
+
+    Source: DeepSpeed configuration, `reduce_bucket_size` and `overlap_comm`.
+    """
+    several = np.where((np.asarray(setting.strategy.zero_stage) >= 1) & (setting.shards > 1), 1.0, 0.0)
+    parameters = np.minimum(setting.fact("bucket_parameters"), whole)
+    return several * setting.fact("bucket_copies") * setting.compute * parameters
+
+
+def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
+    """cuBLAS and kernel workspaces inside the caching allocator; none on a CPU. [bytes]"""
+    device = setting.job.device
+    size = 0.0 if device.kind == "cpu" else calibration("workspace", device.family, "any")
+    return {"workspaces": np.full_like(setting.tensor, size)}
+
+
+def context_bytes(setting: Setting, calibration: Calibration) -> float:
+    """The driver's context, outside the allocator; none on a CPU. [bytes]"""
+    device = setting.job.device
+    return 0.0 if device.kind == "cpu" else calibration("context", device.family, "any")
+
+
+def communicator_bytes(setting: Setting, calibration: Calibration) -> Any:
+    """Buffers of one communicator per process group, more for an all-to-all. [bytes]
+
+    Groups: tensor, context, data (with context), expert and pipeline parallel, each where it has two ranks or more.
+    Source: NVIDIA/nccl issue 964 (pairs and larger groups), issue 1685 (first all-to-all).
+    """
+    s = setting.strategy
+    if setting.job.device.kind == "cpu":
+        return np.zeros_like(setting.tensor)
+    pair, group = calibration("communicator.pair"), calibration("communicator.group")
+    exchange = calibration("communicator.all_to_all_peer")
+
+    def one(size: Any) -> Any:
+        size = np.asarray(size, dtype=np.float64)
+        return np.where(size > 2, group, np.where(size > 1, pair, 0.0))
+
+    data = s.data_parallel * s.context_parallel
+    context = np.where(np.asarray(s.data_parallel) > 1, s.context_parallel, 1)
+    total = one(s.tensor_parallel) + one(data) + one(context) + one(s.pipeline_parallel) + one(s.expert_parallel)
+    peers = np.minimum(np.asarray(s.expert_parallel), setting.job.pool.gpus_per_node) - 1
+    return total + exchange * peers

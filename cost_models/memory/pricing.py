@@ -1,0 +1,129 @@
+"""The memory side of the coefficient table: the terms of `instants`, added up by coefficient for all candidates."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import FloatArray
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.memory.allocator import margin
+from cost_models.memory.hosting import host_columns
+from cost_models.memory.instants import (
+    BACKWARD_FIRST,
+    BACKWARD_LAST,
+    INSTANTS,
+    Pieces,
+    activation_terms,
+    constant_terms,
+    layer_terms,
+    stage_activation_terms,
+    working_terms,
+)
+from cost_models.memory.overheads import communicator_bytes, context_bytes
+from cost_models.memory.setting import Setting, catalogued, total
+from cost_models.schedule import STAGE_CLASSES
+from cost_models.specs.choices import RECOMPUTES
+from cost_models.specs.framework import FrameworkFacts
+from cost_models.strategy import Strategy
+from cost_models.table import MemoryTable
+
+_CHUNK = 4096
+"""Candidates priced at once: their coefficients stay in a core's cache."""
+_RECOMPUTED = (BACKWARD_LAST, BACKWARD_FIRST)
+"""Instants whose working set depends on the recompute mode."""
+
+
+def memory_table(
+    job: Job,
+    strategy: Strategy,
+    calibration: Calibration,
+    *,
+    oom_risk: float,
+    frameworks: Mapping[str, FrameworkFacts] | None = None,
+) -> MemoryTable:
+    """Coefficients of every candidate's memory, as `MemoryTable` defines them.
+
+    `frameworks` replaces the catalogue's facts of the back ends it names.
+
+    Raises:
+        MissingCalibration: a term has no constant for this device.
+        BrokenRule: oom_risk is no probability.
+    """
+    facts = catalogued(frameworks)
+    n, chunk = len(strategy), None
+    table: dict[str, FloatArray] = {}
+    for start in range(0, max(n, 1), _CHUNK):
+        part = strategy.take(slice(start, start + _CHUNK)) if np.ndim(strategy.tensor_parallel) else strategy
+        rows = Strategy(**{name: np.atleast_1d(getattr(part, name)) for name in part.__dataclass_fields__})
+        chunk = _price(Setting(job=job, strategy=rows, frameworks=facts), calibration, oom_risk)
+        for name, value in chunk.items():
+            if name not in table:
+                table[name] = np.empty((n, *value.shape[1:]))
+            table[name][start : start + len(value)] = value
+    return MemoryTable(
+        **table,
+        holds_activations=np.array([float(i.holds_activations) for i in INSTANTS]),
+        released=np.array([float(i.released) for i in INSTANTS]),
+        selector=np.array([float(i.selector) for i in INSTANTS]),
+    )
+
+
+def _price(setting: Setting, calibration: Calibration, oom_risk: float) -> dict[str, FloatArray]:
+    pieces = Pieces(setting=setting, calibration=calibration)
+    n, kinds, classes = len(setting.strategy), range(len(setting.kinds)), range(len(STAGE_CLASSES))
+    moments, modes = range(len(INSTANTS)), range(len(RECOMPUTES))
+    constant = np.empty((n, len(classes), len(moments)))
+    layer = np.empty((n, len(kinds), len(moments)))
+    working = np.empty((n, len(classes), len(moments), len(modes)))
+    activation = np.empty((n, len(kinds), len(modes)))
+    for i in moments:
+        for j in kinds:
+            layer[:, j, i] = total(layer_terms(pieces, j, i))
+        for c in classes:
+            constant[:, c, i] = total(constant_terms(pieces, c, i))
+        _working(pieces, working, i)
+    for j in kinds:
+        for r in modes:
+            activation[:, j, r] = total(activation_terms(pieces, j, r))
+    stage_activation = _columns(n, [total(stage_activation_terms(pieces, c)) for c in classes])
+    factors = margin(setting, calibration, oom_risk)
+    overhead = context_bytes(setting, calibration) + communicator_bytes(setting, calibration)
+    capacity = (usable_bytes(setting) - overhead) / (factors.allocated_quantile * factors.fragmentation_quantile)
+    return {
+        "constant": constant,
+        "layer": layer,
+        "stage_activation": stage_activation,
+        "activation": activation,
+        "working": working,
+        "offload_saving": _columns(n, [s.optimizer_total for s in pieces.layer_states]),
+        "capacity": np.broadcast_to(capacity, (n,)),
+        **host_columns(pieces, calibration),
+    }
+
+
+def _working(pieces: Pieces, working: FloatArray, instant: int) -> None:
+    """The working sets of one instant; those of a layer's backward are equal for all stage classes."""
+    for r in range(len(RECOMPUTES)):
+        if r and instant not in _RECOMPUTED:
+            working[:, :, instant, r] = working[:, :, instant, 0]
+        elif instant in _RECOMPUTED:
+            working[:, :, instant, r] = np.reshape(total(working_terms(pieces, 0, instant, r)), (-1, 1))
+        else:
+            for c in range(len(STAGE_CLASSES)):
+                working[:, c, instant, r] = total(working_terms(pieces, c, instant, r))
+
+
+def _columns(n: int, values: list[Any]) -> FloatArray:
+    result = np.empty((n, len(values)))
+    for column, value in enumerate(values):
+        result[:, column] = value
+    return result
+
+
+def usable_bytes(setting: Setting) -> float:
+    """Device memory a rank may use. The ranks of a CPU node share the host's. [bytes]"""
+    pool = setting.job.pool
+    usable = float(pool.device.usable_memory_bytes)
+    return min(usable, pool.host_memory_bytes / pool.gpus_per_node) if pool.device.kind == "cpu" else usable

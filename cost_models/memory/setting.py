@@ -1,0 +1,193 @@
+"""The numbers that every memory formula reads, one per candidate: degrees, shards, tokens and the facts of its back end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import Array
+from cost_models.job import Job
+from cost_models.parameters import padded_vocabulary
+from cost_models.specs.choices import ATTENTIONS, BACKENDS, COMPRESSIONS, CROSS_ENTROPIES, PRECISIONS
+from cost_models.specs.framework import FrameworkFacts, OptimizerFacts, ParameterLayout
+from cost_models.specs.model import LayerKind, ModelSpec
+from cost_models.specs.training import LoraSpec
+from cost_models.strategy import Strategy
+
+Terms = dict[str, Any]
+"""Bytes by name: each a float, or an array with one entry per candidate."""
+
+
+def catalogued(frameworks: Mapping[str, FrameworkFacts] | None) -> tuple[FrameworkFacts, ...]:
+    """Facts of every back end in the order of BACKENDS; those given replace the catalogue's."""
+    from cost_models.catalog import framework  # noqa: PLC0415  reads files; callers that bring their own facts need none
+
+    given = frameworks or {}
+    return tuple(given[name] if name in given else framework(name) for name in BACKENDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A job, its candidates and the facts of their back ends."""
+
+    job: Job
+    strategy: Strategy
+    frameworks: tuple[FrameworkFacts, ...]
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model."""
+        return self.job.model
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The layer kinds, in the order of the tables."""
+        return self.model.layer_kinds
+
+    @property
+    def adapters(self) -> LoraSpec | None:
+        """Adapters, or None when all weights are trained."""
+        return self.job.training.adapters
+
+    @property
+    def quantized(self) -> bool:
+        """Whether frozen weights are stored in 4 bits."""
+        return self.job.training.method == "qlora"
+
+    def fact(self, name: str) -> Any:
+        """A number or flag of each candidate's back end."""
+        return np.array([float(getattr(f, name)) for f in self.frameworks])[self.strategy.backend]
+
+    def says(self, name: str, value: str) -> Any:
+        """Whether a worded fact of each candidate's back end equals `value`."""
+        return np.array([getattr(f, name) == value for f in self.frameworks])[self.strategy.backend]
+
+    def layout(self, name: str) -> Any:
+        """A number of the parameter layout of each candidate's back end and precision."""
+        unknown = np.nan  # a precision that the back end cannot run; legality drops the row
+
+        def number(facts: FrameworkFacts, precision: Any) -> float:
+            return float(getattr(facts.layouts[precision], name)) if precision in facts.layouts else unknown
+
+        grid = np.array([[number(f, p) for p in PRECISIONS] for f in self.frameworks])
+        return grid[self.strategy.backend, self.strategy.precision]
+
+    def module(self, layout: str, name: str) -> Any:
+        """A number of the adapters' or trained modules' layout."""
+        layouts: list[ParameterLayout] = [getattr(f, layout) for f in self.frameworks]
+        return np.array([float(getattr(each, name)) for each in layouts])[self.strategy.backend]
+
+    def optimizer(self, name: str) -> Any:
+        """A number of the job's optimizer in each candidate's back end."""
+        facts: list[OptimizerFacts] = [f.optimizers[self.job.training.optimizer] for f in self.frameworks]
+        return np.array([float(getattr(each, name)) for each in facts])[self.strategy.backend]
+
+    def loss(self, name: str) -> Any:
+        """Bytes per logit of each candidate's loss."""
+        grid = np.array([[float(getattr(f.cross_entropy[c], name)) for c in CROSS_ENTROPIES] for f in self.frameworks])
+        return grid[self.strategy.backend, self.strategy.cross_entropy]
+
+    @cached_property
+    def compression_error(self) -> Any:
+        """Residual bytes per parameter of each candidate's gradient compression."""
+        grid = np.array([[f.compression_error.get(c, 0.0) for c in COMPRESSIONS] for f in self.frameworks])
+        return grid[self.strategy.backend, self.strategy.gradient_compression]
+
+    @cached_property
+    def eager(self) -> Any:
+        """Whether the Hugging Face ledger applies (else Megatron's)."""
+        return self.says("ledger", "eager")
+
+    @cached_property
+    def compute(self) -> Any:
+        """Bytes of one activation element."""
+        return self.layout("compute")
+
+    @cached_property
+    def autocast(self) -> Any:
+        """Whether the residual stream is fp32 under autocast."""
+        return self.layout("autocast") > 0
+
+    @cached_property
+    def tensor(self) -> Any:
+        """Tensor-parallel degree as a float."""
+        return np.asarray(self.strategy.tensor_parallel, dtype=np.float64)
+
+    @cached_property
+    def sequence_shards(self) -> Any:
+        """Ranks that share the tokens between norms: tensor-parallel ranks under sequence parallelism, else one."""
+        return np.where(np.asarray(self.strategy.sequence_parallel) > 0, self.tensor, 1.0)
+
+    @cached_property
+    def shards(self) -> Any:
+        """Ranks that ZeRO shards non-expert states over: data- times context-parallel."""
+        return np.asarray(self.strategy.data_parallel * self.strategy.context_parallel, dtype=np.float64)
+
+    @cached_property
+    def expert_shards(self) -> Any:
+        """Ranks that ZeRO shards expert states over: dp cp tp / (ep etp).
+
+        Source: Megatron-LM `core/parallel_state.py`, expert data parallel size.
+        """
+        s = self.strategy
+        return np.maximum(self.shards * self.tensor / (s.expert_parallel * s.expert_tensor_parallel), 1.0)
+
+    @cached_property
+    def tokens(self) -> Any:
+        """Tokens of one micro-batch on one rank, before sequence parallelism."""
+        s = self.strategy
+        return s.micro_batch_size * self.job.training.sequence_length / np.asarray(s.context_parallel, dtype=np.float64)
+
+    @cached_property
+    def materialised(self) -> Any:
+        """Whether attention scores are written to memory."""
+        return np.asarray(self.strategy.attention) == ATTENTIONS.index("eager")
+
+    @cached_property
+    def accumulating(self) -> Any:
+        """Whether gradients of an earlier micro-batch, or persistent buffers, exist when a backward starts: 1 or 0."""
+        several = np.asarray(self.strategy.gradient_accumulation_steps) > 1
+        return np.where(several | (self.fact("gradients_persist") > 0), 1.0, 0.0)
+
+    @cached_property
+    def vocabulary_multiple(self) -> Any:
+        """What each tensor-parallel rank's vocabulary rows are a multiple of."""
+        return self.fact("vocabulary_multiple").astype(np.int64)
+
+    @cached_property
+    def vocabulary(self) -> Any:
+        """Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel."""
+        padded = padded_vocabulary(self.model, self.strategy.tensor_parallel, self.vocabulary_multiple)
+        whole = self.eager & (np.asarray(self.strategy.cross_entropy) != CROSS_ENTROPIES.index("vocab_parallel"))
+        return padded / np.where(whole, 1.0, self.tensor)
+
+
+def total(terms: Terms) -> Array:
+    """The sum of named terms in their order."""
+    result: Any = 0.0
+    for value in terms.values():
+        result = result + value
+    return result  # type: ignore[no-any-return]
+
+
+def merged(*parts: Terms) -> Terms:
+    """Terms of several sources; equal names are added."""
+    result: Terms = {}
+    for part in parts:
+        for name, value in part.items():
+            result[name] = result[name] + value if name in result else value
+    return result
+
+
+def scaled(terms: Terms, factor: Any) -> Terms:
+    """Every term times `factor`."""
+    return {name: value * factor for name, value in terms.items()}
+
+
+def larger(one: Terms, other: Terms) -> Terms:
+    """Of two sets of terms, by candidate, the one with the larger sum."""
+    first = np.asarray(total(one) >= total(other))
+    names = dict.fromkeys([*one, *other])
+    return {name: np.where(first, one.get(name, 0.0), other.get(name, 0.0)) for name in names}

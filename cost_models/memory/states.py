@@ -1,0 +1,145 @@
+"""Weights, gradients and optimizer states: bytes of one rank, by term.
+
+    states of a rank = (weight + gradient + master + states) bytes x parameters, each over its ZeRO shards
+
+Source: ZeRO, arXiv:1910.02054, section 5: (2 + 2 + K) Psi, with K = 12 for mixed-precision Adam.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import Array
+from cost_models.memory.setting import Setting, Terms, merged
+from cost_models.memory.sharding import Held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """Terms of some parameters, apart because each exists at other instants."""
+
+    weights: Terms
+    gradients: Terms
+    optimizer: Terms
+    step: Terms
+    """While the optimizer runs."""
+    buffers: Terms
+    """Buckets and residuals that exist from the first backward on."""
+    optimizer_total: Array
+    """Bytes of the optimizer states alone: what offloading a layer saves."""
+    trained_shard: Array
+    """Trained parameters of the rank after sharding, as the host optimizer counts them. [parameters]"""
+
+
+def divisor(setting: Setting, fact: str, shards: Array) -> Any:
+    """ZeRO shards of a kind of state: `shards` where the strategy's stage reaches the back end's, else 1."""
+    return np.where(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)
+
+
+def weight_bytes(setting: Setting, held: Held) -> Terms:
+    """Weights between steps. Offloaded parameters live on the host. [bytes]"""
+    shared = divisor(setting, "weights_sharded_from", setting.shards)
+    expert = divisor(setting, "weights_sharded_from", setting.expert_shards)
+    resident = np.where(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
+    if setting.adapters is None:
+        size = setting.layout("weight")
+        return {"weights": resident * size * (held.trained / shared + held.expert / expert)}
+    compute = np.where(setting.autocast, setting.layout("weight"), setting.compute)
+    adapter, module = _adapter_bytes(setting, "weight"), setting.module("module_layout", "weight")
+    terms: Terms = {}
+    if setting.quantized:
+        stored = _quantized(setting, "double" if setting.adapters.double_quantization else "single")
+        sharded = setting.fact("shards_quantized") > 0
+        on = np.where(sharded, resident / shared, 1.0)
+        experts_on = np.where(sharded, resident / expert, 1.0)
+        terms["weights"] = resident * _quantized(setting, "other") * held.frozen / shared
+        terms["four_bit_weights"] = stored * (held.frozen_linear * on + held.frozen_expert * experts_on)
+    else:
+        frozen = (held.frozen + held.frozen_linear) / shared + held.frozen_expert / expert
+        terms["weights"] = resident * compute * frozen
+    terms["lora_adapters"] = adapter * held.adapter / shared
+    terms["trainable_embeddings"] = module * held.module / shared
+    return terms
+
+
+def _quantized(setting: Setting, name: str) -> Any:
+    return np.array([getattr(f.quantized, name) for f in setting.frameworks])[setting.strategy.backend]
+
+
+def _adapter_bytes(setting: Setting, name: str) -> Any:
+    """Bytes of an adapter parameter: fp32 under peft, or the model's compute dtype."""
+    assert setting.adapters is not None
+    full = setting.module("adapter_layout", name)
+    return full if setting.adapters.adapter_dtype == "fp32" else setting.compute
+
+
+def gradient_bytes(setting: Setting, held: Held) -> Terms:
+    """Accumulated gradients of all trained parameters. [bytes]"""
+    shared = divisor(setting, "gradients_sharded_from", setting.shards)
+    expert = divisor(setting, "gradients_sharded_from", setting.expert_shards)
+    if setting.adapters is None:
+        return {"gradients": setting.layout("gradient") * (held.trained / shared + held.expert / expert)}
+    module = setting.module("module_layout", "gradient")
+    return {"gradients": (_adapter_bytes(setting, "gradient") * held.adapter + module * held.module) / shared}
+
+
+def optimizer_bytes(setting: Setting, held: Held) -> Terms:
+    """Master weights and optimizer states. [bytes]"""
+    shared = divisor(setting, "optimizer_sharded_from", setting.shards)
+    expert = divisor(setting, "optimizer_sharded_from", setting.expert_shards)
+    matrix, other = setting.optimizer("states"), setting.optimizer("states_other")
+    fixed, factored = setting.optimizer("fixed_bytes"), setting.optimizer("factored")
+    if setting.adapters is not None:
+        adapter = matrix * _adapter_bytes(setting, "state") + fixed
+        module = other * setting.module("module_layout", "state") + fixed
+        return {"optimizer_states": (adapter * held.adapter + module * held.module) / shared}
+    state, master = setting.layout("state"), setting.layout("master")
+    per_parameter = master + fixed + matrix * state
+    result = per_parameter * (held.trained / shared + held.expert / expert)
+    result = result + (other - matrix) * state * held.other / shared
+    return {"optimizer_states": result + factored * 4.0 * held.factors / shared}
+
+
+def step_bytes(setting: Setting, held: Held) -> Terms:
+    """What exists only while the optimizer runs: foreach copies, fp32 copies of gradients. [bytes]"""
+    shared = divisor(setting, "optimizer_sharded_from", setting.shards)
+    expert = divisor(setting, "optimizer_sharded_from", setting.expert_shards)
+    copies = setting.fact("step_parameter_copies")
+    if setting.adapters is not None:
+        return {"step_temporaries": copies * _adapter_bytes(setting, "weight") * held.adapter / shared}
+    size = copies * setting.layout("weight") + setting.layout("step_gradient")
+    return {"step_temporaries": size * (held.trained / shared + held.expert / expert)}
+
+
+def buffer_bytes(setting: Setting, held: Held) -> Terms:
+    """Gradient copies in communication buckets and residuals of compressed gradients. [bytes]"""
+    several = np.where(setting.shards > 1, 1.0, 0.0)
+    trained = held.trained + held.expert + held.adapter + held.module
+    layout = setting.layout("reduce") if setting.adapters is None else _adapter_bytes(setting, "reduce")
+    residual = setting.compression_error + setting.optimizer("error_feedback")
+    return {
+        "buckets": several * setting.fact("gradient_bucket_copies") * layout * trained,
+        "error_feedback": several * residual * trained,
+    }
+
+
+def cast_bytes(setting: Setting, held: Held) -> Any:
+    """Copies of weights in another dtype that live from forward to backward. [bytes]"""
+    return setting.layout("cast") * (held.trained + held.expert + held.frozen_linear)
+
+
+def states(setting: Setting, held: Held) -> States:
+    """Every term of some parameters."""
+    optimizer = optimizer_bytes(setting, held)
+    shared = divisor(setting, "optimizer_sharded_from", setting.shards)
+    expert = divisor(setting, "optimizer_sharded_from", setting.expert_shards)
+    return States(
+        weights=merged(weight_bytes(setting, held)),
+        gradients=gradient_bytes(setting, held),
+        optimizer=optimizer,
+        step=step_bytes(setting, held),
+        buffers=buffer_bytes(setting, held),
+        optimizer_total=optimizer["optimizer_states"],
+        trained_shard=(held.trained + held.adapter + held.module) / shared + held.expert / expert,
+    )
