@@ -35,11 +35,11 @@ def norm(setting: Setting, width: Any, *, rows: Any = 1.0) -> Any:
     return (upcast + normalised) * width + 4.0 * rows
 
 
-def _inputs(setting: Setting, width: Any, linears: int) -> Any:
+def _inputs(setting: Setting, width: Any, linears: Any) -> Any:
     """The input that linears keep for their weights' gradients: once, or a cast copy each under autocast."""
     if setting.adapters is not None:
         return 0.0
-    copies = np.where(setting.autocast, float(linears), 1.0)
+    copies = np.where(setting.autocast, linears, 1.0)
     return setting.compute * width * copies
 
 
@@ -84,7 +84,9 @@ def _attention(setting: Setting) -> list[Saved]:
         head = model.qk_norm == "head"
         rows = (n + model.num_key_value_heads) if head else 2
         parts.append(
-            Saved(operator="qk_norm", part="attention", bytes_per_token=norm(setting, q / t + kv / kv_shards, rows=rows))
+            Saved(
+                operator="qk_norm", part="attention", bytes_per_token=norm(setting, q / t + kv / kv_shards, rows=rows)
+            )
         )
     return [*parts, *_mask(setting)]
 
@@ -179,8 +181,12 @@ def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     h = model.hidden_size
     parts = _norms(setting)
     linears = 2 if model.parallel_residual and model.norms_per_layer == 1 else 1
-    attention_input = _inputs(setting, h, 3) / s
-    parts.append(Saved(operator="attention_input", part="norm", bytes_per_token=attention_input, modes=UNLESS_SELECTIVE))
+    fused = [model.model_type in f.fused_projection_families for f in setting.frameworks]
+    projections = np.where(np.array(fused)[setting.strategy.backend], 1.0, 3.0)
+    attention_input = _inputs(setting, h, projections) / s
+    parts.append(
+        Saved(operator="attention_input", part="norm", bytes_per_token=attention_input, modes=UNLESS_SELECTIVE)
+    )
     parts += _attention(setting)
     if linears == 1 or kind.mlp == "moe":
         mlp_input = _inputs(setting, h, 2 if model.gated_mlp else 1) / s

@@ -80,7 +80,9 @@ def offloaded_layers(stage: Stage) -> list[bool]:
 
 def _stage(pieces: Pieces, configuration: Configuration, index: int, stage: Stage, first_layer: int) -> StageMemory:
     setting = pieces.setting
-    kinds = [setting.kinds.index(kind) for kind in setting.model.layer_sequence[first_layer : first_layer + stage.layers]]
+    kinds = [
+        setting.kinds.index(kind) for kind in setting.model.layer_sequence[first_layer : first_layer + stage.layers]
+    ]
     modes, offloaded = recompute_modes(stage), offloaded_layers(stage)
     which = stage_class(index, configuration.pipeline_parallel)
     held = in_flight(
@@ -110,7 +112,8 @@ def _stage(pieces: Pieces, configuration: Configuration, index: int, stage: Stag
         )
         instants[instant.name] = _plain(terms)
     host = host_rank_bytes(pieces, pieces.calibration) + sum(
-        (host_layer_bytes(pieces, kind, pieces.calibration) for kind, off in zip(kinds, offloaded, strict=True) if off), 0.0
+        (host_layer_bytes(pieces, kind, pieces.calibration) for kind, off in zip(kinds, offloaded, strict=True) if off),
+        0.0,
     )
     return StageMemory(stage=index, instants=instants, host_bytes=float(host))
 

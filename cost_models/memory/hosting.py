@@ -69,7 +69,9 @@ def node_bytes(setting: Setting, per_stage: list[float]) -> float:
     """Most host bytes of any node, ranks packed stage after stage (pipeline is the outermost axis)."""
     s, pool = setting.strategy, setting.job.pool
     ranks = int(s.tensor_parallel * s.context_parallel * s.data_parallel)
-    order = [stage for stage in per_stage for _ in range(min(ranks, pool.gpus_per_node))] if ranks >= pool.gpus_per_node else [
-        stage for stage in per_stage for _ in range(ranks)
-    ]
+    order = (
+        [stage for stage in per_stage for _ in range(min(ranks, pool.gpus_per_node))]
+        if ranks >= pool.gpus_per_node
+        else [stage for stage in per_stage for _ in range(ranks)]
+    )
     return max(sum(order[i : i + pool.gpus_per_node]) for i in range(0, len(order), pool.gpus_per_node))

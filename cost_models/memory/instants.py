@@ -12,7 +12,16 @@ import numpy as np
 
 from cost_models.calibration import Calibration
 from cost_models.memory import eager, megatron
-from cost_models.memory.activations import FULL, NONE, SELECTIVE, Moment, Saved, boundary_bytes, saved_bytes, saved_terms
+from cost_models.memory.activations import (
+    FULL,
+    NONE,
+    SELECTIVE,
+    Moment,
+    Saved,
+    boundary_bytes,
+    saved_bytes,
+    saved_terms,
+)
 from cost_models.memory.logits import evaluation_terms, loss_terms
 from cost_models.memory.overheads import (
     bucket_bytes,
@@ -26,7 +35,7 @@ from cost_models.memory.overheads import (
 from cost_models.memory.setting import Setting, Terms, larger, merged, scaled
 from cost_models.memory.sharding import Held, embedding_held, head_held, layer_held, local
 from cost_models.memory.states import States, cast_bytes, gradient_bytes, states
-from cost_models.parameters import Split, layer_weights
+from cost_models.parameters import Split, embedding_weights, layer_weights
 from cost_models.schedule import BOTH, FIRST, LAST, STAGE_CLASSES
 from cost_models.specs.model import LayerKind
 
@@ -42,12 +51,12 @@ class Instant:
     released: int = 0
     """Chunks of the oldest micro-batch that backward has already freed."""
     selector: int = 0
-    """0: the working set is the last layer's; 1: the first layer's."""
+    """0: the working set is the last layer's, the least recomputed; 1: the first layer's, the most recomputed."""
 
 
 INSTANTS: Final = (
     Instant(name="load", phase="load"),
-    Instant(name="loss", phase="step", holds_activations=True),
+    Instant(name="loss", phase="step", holds_activations=True, selector=1),
     Instant(name="backward_last_layer", phase="step", holds_activations=True),
     Instant(name="backward_first_layer", phase="step", holds_activations=True, released=1, selector=1),
     Instant(name="end_of_backward", phase="step", holds_activations=True, released=1, selector=1),
@@ -104,7 +113,10 @@ class Pieces:
     def whole(self) -> Any:
         """Parameters of an average stage, before ZeRO. [parameters]"""
         counts = [self.setting.model.layer_sequence.count(kind) for kind in self.setting.kinds]
-        layers = sum((c * (h.base + h.adapter) for c, h in zip(counts, self.layers, strict=True)), np.zeros_like(self.setting.tensor))
+        layers = sum(
+            (c * (h.base + h.adapter) for c, h in zip(counts, self.layers, strict=True)),
+            np.zeros_like(self.setting.tensor),
+        )
         return (layers + self.embedding.base + self.heads[BOTH].base) / self.setting.strategy.pipeline_parallel
 
     @cached_property
@@ -200,11 +212,16 @@ def _end_gradients(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         at = LOSS if before else instant
         terms = merged(terms, _present(pieces, embedding.gradients, at))
     if head is not None:
-        started = END_OF_BACKWARD if instant == BACKWARD_LAST else instant
-        terms = merged(terms, _present(pieces, head.gradients, started))
+        present = _present(pieces, head.gradients, END_OF_BACKWARD if instant == BACKWARD_LAST else instant)
+        if instant in (BACKWARD_LAST, BACKWARD_FIRST):
+            # A root group's gradients are whole until they are reduced at the end of backward.
+            present = scaled(present, np.where(gathering(setting, "root_group") > 0, setting.accumulating, 1.0))
+        terms = merged(terms, present)
     if stage_class == BOTH and setting.model.tie_word_embeddings and embedding is not None:
         copies = {BACKWARD_LAST: 1.0, BACKWARD_FIRST: 1.0, END_OF_BACKWARD: 2.0}.get(instant, 0.0)
-        unsharded = setting.compute * pieces.embedding.trained * np.where(setting.eager, copies, 0.0)
+        size = np.where(gathering(setting, "root_group") > 0, setting.compute, setting.layout("weight"))
+        table = embedding_weights(setting.model)[:1] if setting.adapters is None else ()
+        unsharded = size * local(setting, table) * np.where(setting.eager, copies, 0.0)
         terms = merged(terms, {"gradients": unsharded})
     return terms
 
@@ -283,7 +300,7 @@ def activation_terms(pieces: Pieces, kind: int, mode: int) -> Terms:
 def working_terms(pieces: Pieces, stage_class: int, instant: int, mode: int) -> Terms:
     """The working set at an instant, for the recompute mode of the layer it happens in. [bytes]"""
     if instant == LOSS:
-        return _loss_working(pieces, stage_class)
+        return _loss_working(pieces, stage_class, mode)
     if instant in (BACKWARD_LAST, BACKWARD_FIRST):
         best: Terms = {}
         for kind in range(len(pieces.setting.kinds)):
@@ -294,7 +311,10 @@ def working_terms(pieces: Pieces, stage_class: int, instant: int, mode: int) -> 
     if instant == END_OF_BACKWARD:
         stream = np.where(setting.autocast, 4.0, setting.compute)
         gradient = stream * setting.model.hidden_size * setting.tokens / setting.sequence_shards
-        return {"backward_working_set": gradient if stage_class in _EMBEDDING else 0.0 * gradient}
+        # A tied table's new gradient replaces it before both are added.
+        tied = setting.eager & (stage_class == BOTH and setting.model.tie_word_embeddings)
+        kept = 1.0 if stage_class in _EMBEDDING else 0.0
+        return {"backward_working_set": kept * np.where(tied, 0.0, gradient)}
     if instant == EVALUATION:
         terms = evaluation_terms(setting)
         if stage_class not in _HEAD:
@@ -312,19 +332,38 @@ def _largest_layer(pieces: Pieces) -> Any:
     return largest
 
 
-def _loss_working(pieces: Pieces, stage_class: int) -> Terms:
+def _loss_working(pieces: Pieces, stage_class: int, mode: int) -> Terms:
+    """The head's tensors; elsewhere the stage's output. The last layer is still gathered."""
     setting = pieces.setting
+    root = gathering(setting, "root_group") * (1.0 - kept_gathered(setting))
+    terms: Terms = {"live_parameters": root * _largest_layer(pieces)}
     if stage_class in _HEAD:
-        return loss_terms(setting)
-    output = setting.compute * setting.model.hidden_size * setting.tokens / setting.sequence_shards
-    return {"backward_working_set": output}
+        weight = setting.vocabulary * (setting.model.embedding_projection or setting.model.hidden_size)
+        trained = 1.0 if setting.adapters is None else 0.0
+        terms |= {**loss_terms(setting), "weight_casts": trained * setting.layout("cast") * weight}
+    else:
+        output = setting.compute * setting.model.hidden_size * setting.tokens / setting.sequence_shards
+        terms["backward_working_set"] = output
+    if stage_class in _EMBEDDING and mode == NONE:
+        terms["activations"] = -_unneeded_first_norm(setting)
+    return terms
+
+
+def _unneeded_first_norm(setting: Setting) -> Any:
+    """The first norm saves nothing where neither it nor the embedding below it is trained. [bytes]"""
+    if setting.adapters is None or setting.adapters.train_embeddings:
+        return 0.0
+    first = eager.norm(setting, setting.model.hidden_size) * setting.tokens / setting.sequence_shards
+    return np.where(setting.eager, first, 0.0)
 
 
 def _backward_working(pieces: Pieces, kind: int, instant: int, mode: int) -> Terms:
     """The largest moment of one layer's backward, in the eager or in Megatron's ledger."""
     setting, layer = pieces.setting, setting_kind(pieces, kind)
     one = _moments(pieces, kind, instant, mode, eager.backward_moments(setting, layer), 0) if pieces.styles[0] else {}
-    other = _moments(pieces, kind, instant, mode, megatron.backward_moments(setting, layer), 1) if pieces.styles[1] else {}
+    other = (
+        _moments(pieces, kind, instant, mode, megatron.backward_moments(setting, layer), 1) if pieces.styles[1] else {}
+    )
     return pieces.both(one, other)
 
 
@@ -333,9 +372,7 @@ def setting_kind(pieces: Pieces, kind: int) -> LayerKind:
     return pieces.setting.kinds[kind]
 
 
-def _moments(
-    pieces: Pieces, kind: int, instant: int, mode: int, moments: tuple[Moment, ...], style: int
-) -> Terms:
+def _moments(pieces: Pieces, kind: int, instant: int, mode: int, moments: tuple[Moment, ...], style: int) -> Terms:
     best: Terms = {}
     for moment in moments:
         terms = merged(_kept_again(pieces, kind, instant, mode, style), _moment(pieces, kind, instant, moment))
@@ -357,7 +394,9 @@ def _kept_again(pieces: Pieces, kind: int, instant: int, mode: int, style: int) 
     setting = pieces.setting
     entries = pieces.saved[kind][style]
     if mode == FULL:
-        repeated = saved_bytes(entries, NONE) * setting.tokens * np.maximum(np.asarray(setting.strategy.recompute_interval), 1)
+        repeated = (
+            saved_bytes(entries, NONE) * setting.tokens * np.maximum(np.asarray(setting.strategy.recompute_interval), 1)
+        )
         boundary = boundary_bytes(setting) if instant == BACKWARD_FIRST else 0.0
         offloaded = np.where(np.asarray(setting.strategy.activation_offload) > 0, 2.0, 0.0) * boundary_bytes(setting)
         return {
@@ -365,8 +404,10 @@ def _kept_again(pieces: Pieces, kind: int, instant: int, mode: int, style: int) 
             "recompute_boundary": np.maximum(boundary, offloaded),
         }
     everything, kept = saved_bytes(entries, NONE), saved_bytes(entries, mode)
-    missing = everything - (kept if instant == BACKWARD_LAST else 0.0) if mode == SELECTIVE else (
-        everything if instant == BACKWARD_FIRST else 0.0
+    missing = (
+        everything - (kept if instant == BACKWARD_LAST else 0.0)
+        if mode == SELECTIVE
+        else (everything if instant == BACKWARD_FIRST else 0.0)
     )
     return {"recompute_working_set" if mode == SELECTIVE else "activations": missing * setting.tokens}
 
@@ -390,6 +431,7 @@ def _moment(pieces: Pieces, kind: int, instant: int, moment: Moment) -> Terms:
         reduction = 0.0 * live
     return {
         "backward_working_set": moment.added * setting.tokens,
+        "weight_casts": -setting.layout("cast") * own,
         "gradients": gradients,
         "live_parameters": live + _dequantised(pieces, kind),
         "buckets": reduction,

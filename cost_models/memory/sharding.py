@@ -19,7 +19,9 @@ from cost_models.parameters import (
 from cost_models.specs.model import LayerKind
 from cost_models.specs.training import LoraSpec
 
-ATTENTION_TARGETS = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"})
+ATTENTION_TARGETS = frozenset(
+    {"q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

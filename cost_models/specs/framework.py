@@ -131,6 +131,8 @@ class FrameworkFacts(Spec):
     """`model_type`s whose norms run in fp32 end to end."""
     low_precision_softmax_families: tuple[str, ...] = ()
     """`model_type`s whose eager attention keeps the softmax in the compute dtype."""
+    fused_projection_families: tuple[str, ...] = ()
+    """`model_type`s that project queries, keys and values in one linear map."""
 
     load_copy: Literal["model", "file", "shard", "none"] = "file"
     """Host copy per rank while weights are loaded: the whole model, one checkpoint file, or the rank's own shard."""
