@@ -41,6 +41,8 @@ def run_group(argv: Sequence[str], environment: dict[str, str], cwd: Path, outpu
             return status
         finally:
             end(child)
+            if child.stdout is not None:
+                child.stdout.close()
 
 
 def end(child: "subprocess.Popen[str]", grace_seconds: float = GRACE_SECONDS) -> None:
@@ -51,13 +53,15 @@ def end(child: "subprocess.Popen[str]", grace_seconds: float = GRACE_SECONDS) ->
         return
     _signal_group(child.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
+    orphans_told = False
     while time.monotonic() < deadline and (child.poll() is None or any(map(alive, family - {child.pid}))):
         family |= set(descendants(child.pid))
+        if child.poll() is not None and not orphans_told:  # a launcher ends its workers itself, if it still can
+            _signal_each(family - {child.pid}, signal.SIGTERM)
+            orphans_told = True
         time.sleep(_POLL_SECONDS)
     _signal_group(child.pid, signal.SIGKILL)
-    for pid in family - {child.pid}:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    _signal_each(family - {child.pid}, signal.SIGKILL)
     child.wait()
 
 
@@ -101,6 +105,12 @@ def _processes() -> dict[int, tuple[int, int]]:
 def _signal_group(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _signal_each(processes: set[int], number: int) -> None:
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _forward(source: IO[str] | None, target: IO[str]) -> None:

@@ -1,0 +1,74 @@
+"""The instrument in a loop without a framework: order of steps, reports of good and bad endings."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from executor import environment
+from executor.instrument import Instrument
+from executor.measured import RankReport
+
+pytestmark = [pytest.mark.torch, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+
+
+def train(run: Instrument, steps: int) -> None:
+    import torch
+
+    layer = torch.nn.Linear(128, 128)
+    for _ in range(steps):
+        with run.step():
+            loss = layer(torch.ones(4, 128)).square().mean()
+            loss.backward()
+        run.record_loss(float(loss.detach()))
+
+
+def report_in(directory: Path) -> RankReport:
+    return RankReport.model_validate_json((directory / "rank-0.json").read_bytes())
+
+
+def test_needed_steps_measure_everything(tmp_path: Path) -> None:
+    with Instrument(report_directory=tmp_path, warmup_steps=1, timed_steps=4) as run:
+        train(run, run.needed_steps)
+    report = report_in(tmp_path)
+    assert (report.outcome, report.steps_done, len(report.times.seconds)) == ("ok", 8, 4)
+    assert set(report.resident) == {"load", "first_step", "step"}
+    assert report.allocated is not None
+    assert report.allocated.bytes >= 2 * 128 * 128 * 4
+    assert len(report.losses) == 8
+
+
+def test_a_short_training_reports_what_it_has(tmp_path: Path) -> None:
+    with Instrument(report_directory=tmp_path, warmup_steps=1, timed_steps=4) as run:
+        train(run, 2)
+    report = report_in(tmp_path)
+    assert report.allocated is None
+    assert report.times.seconds == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(RuntimeError("broke\nsecond line"), "error"), (MemoryError("no room"), "out_of_memory")],
+)
+def test_a_failed_training_is_reported_and_still_fails(tmp_path: Path, error: Exception, outcome: str) -> None:
+    with pytest.raises(type(error)), Instrument(report_directory=tmp_path):
+        raise error
+    report = report_in(tmp_path)
+    assert report.outcome == outcome
+    assert report.error == f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+def test_a_loss_that_is_no_number_is_valid_json(tmp_path: Path) -> None:
+    with Instrument(report_directory=tmp_path) as run:
+        run.record_loss(float("nan"))
+    assert json.loads((tmp_path / "rank-0.json").read_text(encoding="utf-8"))["losses"] == [None]
+
+
+def test_without_a_launcher_nothing_is_written(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv(environment.REPORT, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with Instrument.from_environment() as run:
+        train(run, 1)
+    assert list(tmp_path.iterdir()) == []
