@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.specs.model import LayerKind
+from cost_models.time.elementwise import upcast
 from cost_models.time.frame import Frame
 from cost_models.time.gemm import matmul_seconds, peak_rate
 
@@ -55,9 +56,10 @@ def core_seconds(frame: Frame, kind: LayerKind) -> CoreTime:
     fused = _fused(frame, kind)
     unfused = _unfused(frame)
     eager = frame.attention_is("eager")
+    slower = upcast(frame, "attention")
     return CoreTime(
-        forward=np.where(eager, unfused.forward, fused.forward),
-        backward=np.where(eager, unfused.backward, fused.backward),
+        forward=np.where(eager, unfused.forward, fused.forward) * slower,
+        backward=np.where(eager, unfused.backward, fused.backward) * slower,
         launch=np.where(eager, unfused.launch, fused.launch),
     )
 

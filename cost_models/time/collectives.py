@@ -57,7 +57,7 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
         link_rate=reach * link_efficiency(frame) / sharing,
         network_rate=network.bandwidth * frame.factor("network_efficiency", network.name, "default") / cards,
         link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
-        network_latency=network.latency_seconds + frame.factor("network_step_seconds"),
+        network_latency=network.latency_seconds + frame.factor("network_step_seconds", network.name, "default"),
     )
 
 

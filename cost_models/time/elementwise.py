@@ -6,12 +6,22 @@ import numpy as np
 
 from cost_models.parameters import Split, layer_weights
 from cost_models.specs.model import LayerKind
-from cost_models.time.frame import Frame
+from cost_models.time.frame import Frame, device_keys
 
 
 def streaming_seconds(size: Any, bandwidth: Any) -> Any:
     """Time to move `size` bytes through device memory. [s]"""
     return size / bandwidth
+
+
+def upcast(frame: Frame, what: str) -> float:
+    """Slow-down of a term where 4-bit training keeps norms, and with them the residual stream, in fp32.
+
+    Source: peft `prepare_model_for_kbit_training` (casts what is not 4-bit to fp32).
+    """
+    if frame.job.training.method != "qlora":
+        return 1.0
+    return frame.factor(f"quantized_{what}_slowdown", *device_keys(frame.device), "default")
 
 
 def mlp_width(frame: Frame, kind: LayerKind) -> Any:
@@ -49,7 +59,7 @@ def forward_seconds(frame: Frame, kind: LayerKind) -> Any:
     elements = frame.tokens * (frame.model.hidden_size / frame.sp + inner)
     # Only Megatron chooses between fused kernels and plain operators; elsewhere `passes` already is what runs.
     scale = np.where(frame.backend_is("megatron", "megatron-deepspeed"), fused, 1.0) * compiled
-    return streaming_seconds(passes * scale * elements * frame.width, frame.hbm)
+    return streaming_seconds(passes * scale * elements * frame.width, frame.hbm) * upcast(frame, "elementwise")
 
 
 def cast_seconds(frame: Frame, kind: LayerKind) -> Any:

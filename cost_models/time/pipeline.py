@@ -13,16 +13,17 @@ from cost_models.time.frame import Frame
 def boundary_seconds(frame: Frame) -> Any:
     r"""Point-to-point transfers of one micro-batch at one stage, forward and backward. [s]
 
-    .. math:: 2 v\,[\phi\,T h \beta / \text{rate} + \alpha]
+    .. math:: 2\,[\phi\,T h \beta / \text{rate} + \alpha]
 
-    An interleaved schedule passes v times over every boundary. phi is what is left of the transfer after the
-    scatter over tensor-parallel ranks and the overlap with compute; fitted.
-    Source: arXiv:2104.04473 sections 2.2 and 4.1.
+    phi is what is left of the transfer after the scatter over tensor-parallel ranks and the overlap with compute;
+    fitted per network. An interleaved schedule passes v times over every boundary, but is the one that Megatron
+    overlaps with compute, so that published runs show no growth with v.
+    Source: arXiv:2104.04473 sections 2.2 and 4.1; Megatron-LM `overlap_p2p_comm`.
     """
     stride = frame.tp * frame.cp * frame.dp
-    size = frame.tokens * frame.model.hidden_size * frame.width * frame.factor("point_to_point_share")
-    once = neighbour_seconds(group(frame, frame.pp, stride), size)
-    return 2 * frame.column("virtual_pipeline_stages") * once
+    share = frame.factor("point_to_point_share", frame.job.pool.inter_node_link.name, "default")
+    size = frame.tokens * frame.model.hidden_size * frame.width * share
+    return 2 * neighbour_seconds(group(frame, frame.pp, stride), size)
 
 
 def tied_embedding_seconds(frame: Frame) -> Any:
