@@ -23,12 +23,14 @@ _VENDOR_WORDS = ("nvidia-", "amd-", "instinct-", "geforce-", "tesla-")
 
 
 def read_yaml(resource: Traversable) -> Any:
-    """The content of one shipped YAML file.
+    """The content of one shipped YAML or JSON file.
 
     Raises:
         SpecError: the file is no YAML; the message names the file and the line.
     """
     try:
+        if resource.name.endswith(".json"):
+            return json.loads(resource.read_text(encoding="utf-8"))
         return yaml.load(resource.read_text(encoding="utf-8"), Loader=_LOADER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -36,11 +38,11 @@ def read_yaml(resource: Traversable) -> Any:
         raise SpecError(f"{resource.name}{at}: not YAML: {getattr(error, 'problem', error)}") from error
 
 
-def _shipped(folder: str) -> tuple[Traversable, ...]:
+def _shipped(folder: str, suffix: str = ".yaml") -> tuple[Traversable, ...]:
     root = files("calibration_data") / folder
     if not root.is_dir():
         return ()
-    return tuple(sorted((f for f in root.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name))
+    return tuple(sorted((f for f in root.iterdir() if f.name.endswith(suffix)), key=lambda f: f.name))
 
 
 def spelling(name: str) -> str:
@@ -140,8 +142,8 @@ def model(name: str) -> "ModelSpec":
     return presets.model(name)
 
 
-def models() -> "tuple[ModelSpec, ...]":
-    """Every shipped preset."""
+def models() -> tuple[str, ...]:
+    """Names of all shipped presets."""
     from cost_models.hf_config import presets  # noqa: PLC0415  as above
 
     return presets.models()
@@ -195,7 +197,7 @@ def catalogue_hash() -> str:
         "links": [spec.model_dump(mode="json") for spec in links()],
         "ambiguities": {name: list(candidates) for name, candidates in _ambiguities().items()},
     }
-    for folder in ("models", "frameworks"):
-        content[folder] = {resource.name: read_yaml(resource) for resource in _shipped(folder)}
+    for folder, suffix in (("models", ".json"), ("frameworks", ".yaml")):
+        content[folder] = {resource.name: read_yaml(resource) for resource in _shipped(folder, suffix)}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -15,9 +15,11 @@ PUBLISHED = {
     "H100-80GB-SXM": "h100-sxm-80gb", "H800-80GB-SXM": "h800-sxm-80gb", "H20-96GB-SXM": "h20-sxm-96gb",
     "H200-141GB-SXM": "h200-sxm", "H200-141GB": "h200-sxm", "B200-180GB-SXM": "b200", "B200": "b200",
     "B300-288GB-SXM": "b300", "B300": "b300", "GB200": "gb200", "GB300": "gb300", "L4": "l4", "L40S": "l40s",
-    "A10": "a10", "A10G": "a10g", "A10G-24GB": "a10g", "A6000": "rtx-a6000", "RTX-A6000-48GB": "rtx-a6000", "RTX3090": "rtx-3090",
+    "A10": "a10", "A10G": "a10g", "A10G-24GB": "a10g", "A6000": "rtx-a6000", "RTX-A6000-48GB": "rtx-a6000",
+    "RTX3090": "rtx-3090",
     "RTX4090": "rtx-4090", "RTX5090": "rtx-5090", "T4": "t4", "MI250X": "mi250x", "MI300X": "mi300x",
-    "MI325X": "mi325x", "MI355X": "mi355x", "H100-96GB-HBM2e-500W": "h100-sxm-96gb", "H100-95GB-HBM2e-SXM": "h100-sxm-96gb",
+    "MI325X": "mi325x", "MI355X": "mi355x", "H100-96GB-HBM2e-500W": "h100-sxm-96gb",
+    "H100-95GB-HBM2e-SXM": "h100-sxm-96gb",
     "export H100": "h800-sxm-80gb", "export Hopper": "h20-sxm-96gb", "AWS g5": "a10g", "RTX A6000": "rtx-a6000",
 }  # fmt: skip
 PRODUCT_NAMES = {

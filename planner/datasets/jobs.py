@@ -1,0 +1,253 @@
+"""A measured row as a job and a configuration that can be priced, with everything that had to be assumed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from cost_models.errors import SpecError
+from cost_models.job import Job
+from cost_models.specs.choices import CROSS_ENTROPIES, Backend, CrossEntropy
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.training import LoraSpec, TrainingSpec
+from planner.datasets.clusters import pool_of
+from planner.datasets.layouts import stage_layers
+from planner.datasets.shapes import model_of
+from planner.datasets.vocabulary import (
+    FrameworkReading,
+    Unusable,
+    attention_of,
+    backend_of,
+    flag,
+    framework_of,
+    is_pure,
+    method_of,
+    offload_of,
+    optimizer_of,
+    precision_of,
+    recompute_of,
+)
+from planner.measurement import Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is priced for one row."""
+
+    job: Job
+    configuration: Configuration
+    assumed: tuple[str, ...]
+    """`key: why` of everything the row leaves open."""
+    ambiguous_device: bool
+    pure_low_precision: bool = False
+    """Weights, gradients and optimizer states have the 16-bit dtype; there is no fp32 copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """Parallel degrees and batch of a row."""
+
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    dp: int
+    vpp: int
+    zero_stage: int
+    micro_batch: int
+    grad_accum: int
+    assumed: tuple[str, ...]
+
+
+def case_of(row: Measurement) -> Case:
+    """The job and configuration of a row.
+
+    Raises:
+        Unusable: a needed field is blank, unknown or contradicts another; `str` is the reason that is counted.
+    """
+    if row.unreadable:
+        raise Unusable(f"unreadable cell: {row.unreadable[0]}")
+    if row.facts.get("degrees") == "inconsistent":
+        raise Unusable("printed degrees contradict the world size")
+    model, of_model = model_of(row)
+    if row.seq_len is None:
+        raise Unusable("sequence length not stated")
+    nodes, ambiguous = pool_of(row)
+    reading = framework_of(row)
+    degrees = degrees_of(row, reading, model)
+    precision, of_precision = precision_of(row)
+    optimizer, of_optimizer = optimizer_of(row)
+    method = method_of(row)
+    lora, of_lora = _lora(row, reading, method)
+    assumed: list[str] = [*of_model, *degrees.assumed, of_precision, of_optimizer, of_lora]
+    try:
+        training = TrainingSpec(
+            method=method, sequence_length=row.seq_len, precision=precision, optimizer=optimizer, lora=lora,
+            global_batch_size=degrees.micro_batch * degrees.grad_accum * degrees.dp, padded=flag(row, "padded") is True,
+        )  # fmt: skip
+        configuration, of_choices = _configuration(row, reading, degrees, model, training)
+    except (SpecError, ValueError) as error:
+        raise Unusable(f"row contradicts itself: {str(error).splitlines()[0]}") from error
+    return Case(
+        job=Job(model=model, cluster=ClusterSpec(pools=(nodes,)), training=training),
+        configuration=configuration,
+        assumed=tuple(text for text in (*assumed, *of_choices) if text),
+        ambiguous_device=ambiguous,
+        pure_low_precision=is_pure(row, reading),
+    )
+
+
+def degrees_of(row: Measurement, reading: FrameworkReading, model: ModelSpec) -> Degrees:
+    """Degrees and batch: a blank degree is 1 only where the framework has none such or the others fill the devices.
+
+    Raises:
+        Unusable: a degree or the batch is not stated, or the numbers contradict each other.
+    """
+    world = row.n_gpus or 0
+    known = {"tp": row.tp, "pp": row.pp, "cp": row.cp}
+    for key, value in known.items():
+        if value is None and (key not in reading.degrees or world == 1):
+            known[key] = 1
+    stated = [value for value in (*known.values(), row.dp) if value is not None]
+    product = 1
+    for value in stated:
+        product *= value
+    if product == world:
+        known = {key: value or 1 for key, value in known.items()}
+    missing = [key for key, value in known.items() if value is None]
+    if missing:
+        raise Unusable(f"{missing[0]} not stated")
+    tp, pp, cp = (int(known[key] or 1) for key in ("tp", "pp", "cp"))
+    if world % (tp * pp * cp):
+        raise Unusable("printed degrees contradict the world size")
+    dp = row.dp if row.dp is not None else world // (tp * pp * cp)
+    if tp * pp * cp * dp != world:
+        raise Unusable("printed degrees contradict the world size")
+    zero, of_zero = _zero_stage(row, reading, dp)
+    micro, accumulation, of_batch = _batch(row, dp)
+    return Degrees(
+        tp=tp, pp=pp, cp=cp, ep=_expert_parallel(row, reading, model), dp=dp, vpp=row.vpp or 1, zero_stage=zero,
+        micro_batch=micro, grad_accum=accumulation, assumed=tuple(text for text in (of_zero, of_batch) if text),
+    )  # fmt: skip
+
+
+def _expert_parallel(row: Measurement, reading: FrameworkReading, model: ModelSpec) -> int:
+    if row.ep is not None:
+        return row.ep if model.moe is not None else 1
+    if model.moe is None or "ep" not in reading.degrees:
+        return 1
+    raise Unusable("ep not stated")
+
+
+def _zero_stage(row: Measurement, reading: FrameworkReading, dp: int) -> tuple[int, str]:
+    if row.zero_stage is not None:
+        if row.zero_stage > 3:
+            raise Unusable("zero_stage is above 3")
+        return row.zero_stage, ""
+    if dp == 1:
+        return 0, ""
+    if reading.zero_stage is None:
+        raise Unusable("zero_stage not stated")
+    return reading.zero_stage, f"zero_stage: not stated, {reading.zero_stage} assumed for {row.framework}"
+
+
+def _batch(row: Measurement, dp: int) -> tuple[int, int, str]:
+    micro, accumulation, batch = row.micro_batch, row.grad_accum, row.global_batch_seqs
+    if micro is None and batch is not None and accumulation is not None and batch % (dp * accumulation) == 0:
+        micro = batch // (dp * accumulation)
+    if micro is None:
+        raise Unusable("micro-batch not stated")
+    if batch is not None:
+        if batch % (micro * dp):
+            raise Unusable("global batch is no multiple of micro-batch x dp")
+        return micro, batch // (micro * dp), ""
+    if accumulation is not None:
+        return micro, accumulation, ""
+    return micro, 1, "grad_accum: global batch not stated, 1 assumed"
+
+
+def _lora(row: Measurement, reading: FrameworkReading, method: str) -> tuple[LoraSpec | None, str]:
+    if method == "full":
+        return None, ""
+    changes: dict[str, Any] = {}
+    rank = row.facts.get("lora_rank", "")
+    if rank.isdigit() and int(rank) > 0:
+        changes["rank"] = int(rank)
+    targets = row.facts.get("lora_targets", "")
+    if targets:
+        changes["target_modules"] = (
+            targets if targets in {"all-linear", "attention", "qv"} else tuple(targets.split("+"))
+        )
+    for key in ("train_embeddings", "double_quantization"):
+        stated = flag(row, key)
+        if stated is not None:
+            changes[key] = stated
+    if row.facts.get("adapter_dtype") in {"fp32", "model"}:
+        changes["adapter_dtype"] = row.facts["adapter_dtype"]
+    spec = LoraSpec(**({"rank": reading.lora[0], "target_modules": reading.lora[1]} | changes))
+    missing = [key for key in ("rank", "target_modules") if key not in changes]
+    return (
+        spec,
+        f"lora: {' and '.join(missing)} not stated, {spec.rank} and {spec.target_modules} assumed" if missing else "",
+    )
+
+
+def _configuration(
+    row: Measurement,
+    reading: FrameworkReading,
+    degrees: Degrees,
+    model: ModelSpec,
+    training: TrainingSpec,
+) -> tuple[Configuration, tuple[str, ...]]:
+    backend = backend_of(row, degrees.zero_stage)
+    recompute, of_recompute = recompute_of(row, reading)
+    attention, of_attention = attention_of(row, backend)
+    optimizer_offload, parameter_offload, activation_offload = offload_of(row)
+    expert_tensor = row.facts.get("expert_tensor_parallel", "")
+    stages = tuple(
+        Stage(
+            layers=layers,
+            recompute=RecomputeCounts(**{recompute: layers}),
+            optimizer_layers_offloaded=layers if optimizer_offload else 0,
+        )
+        for layers in stage_layers(row, model.num_hidden_layers, degrees.pp)
+    )
+    sequence_parallel = flag(row, "sequence_parallel")
+    overlap = flag(row, "communication_overlap")
+    configuration = Configuration(
+        backend=BackendChoice(name=backend),
+        tensor_parallel=degrees.tp,
+        sequence_parallel=degrees.tp > 1
+        and (reading.sequence_parallel if sequence_parallel is None else sequence_parallel),
+        context_parallel=degrees.cp,
+        expert_parallel=degrees.ep,
+        expert_tensor_parallel=(int(expert_tensor) if expert_tensor.isdigit() else degrees.tp) if model.moe else 1,
+        pipeline_parallel=degrees.pp,
+        virtual_pipeline_stages=degrees.vpp if degrees.pp > 1 else 1,
+        data_parallel=degrees.dp,
+        zero_stage=degrees.zero_stage,
+        micro_batch_size=degrees.micro_batch,
+        gradient_accumulation_steps=degrees.grad_accum,
+        stages=stages,
+        parameter_offload=parameter_offload,
+        activation_offload=activation_offload,
+        precision=precision_of(row)[0],
+        attention=attention,
+        cross_entropy=_cross_entropy(row, reading, backend),
+        optimizer=training.optimizer,
+        fused_kernels=backend != "ddp",
+        cuda_graph=flag(row, "cuda_graph") is True,
+        compile=flag(row, "compile") is True,
+        communication_overlap=reading.overlap if overlap is None else overlap,
+        lora=training.adapters,
+    )
+    return configuration, (of_recompute, of_attention)
+
+
+def _cross_entropy(row: Measurement, reading: FrameworkReading, backend: Backend) -> CrossEntropy:
+    stated = row.facts.get("cross_entropy", "")
+    if stated in CROSS_ENTROPIES:
+        return stated
+    if reading.cross_entropy is not None:
+        return reading.cross_entropy
+    return "vocab_parallel" if backend.startswith("megatron") else "eager"

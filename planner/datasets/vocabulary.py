@@ -1,0 +1,217 @@
+"""Free text of published tables -> the closed names of a configuration. The first pattern that occurs decides."""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cost_models.specs.choices import (
+    ATTENTIONS,
+    Attention,
+    Backend,
+    CrossEntropy,
+    Method,
+    Optimizer,
+    Precision,
+    Recompute,
+)
+from planner.measurement import Measurement
+
+
+class Unusable(Exception):
+    """A row cannot be priced; `str` is the reason, worded so that rows alike share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkReading:
+    """How rows of one framework are read. A default is what that framework does when its table says nothing."""
+
+    pattern: str
+    backend: Backend
+    degrees: frozenset[str]
+    """Parallel degrees the framework has beside data parallelism; a blank of any other is 1."""
+    zero_stage: int | None = 0
+    recompute: Recompute | None = None
+    """None: no default, the row has to say."""
+    sequence_parallel: bool = False
+    """Whether tensor parallelism comes with sequence parallelism unless told otherwise."""
+    overlap: bool = True
+    pure: bool = False
+    """A bare `bf16` means that weights, gradients and optimizer states all have it."""
+    lora: tuple[int, Literal["all-linear", "attention", "qv"]] = (16, "all-linear")
+    """Rank and target modules of adapters unless told otherwise."""
+    cross_entropy: CrossEntropy | None = None
+    """Loss of its recipes; None: the back end's own."""
+
+
+_3D: Final = frozenset({"tp", "pp"})
+_ALL: Final = frozenset({"tp", "pp", "cp", "ep"})
+_NONE: Final[frozenset[str]] = frozenset()
+_TRANSFORMERS: Final = (
+    r"peft|trl|transformers|hugging ?face|\bhf\b|unsloth|axolotl|llama-?factory|swift|pytorch|torch|ddp"
+)
+# Losses: llm-foundry's MPT trains with flash-attention's fused cross-entropy (loss_fn: fused_crossentropy), torchtune's
+# recipes with CEWithChunkedOutputLoss, litgpt's with lm_head_chunk_size: none of them keeps fp32 logits whole.
+FRAMEWORKS: Final = (
+    FrameworkReading(r"easycontext|xtuner", "deepspeed", frozenset({"cp"})),
+    FrameworkReading(r"megatron.*zero3|hf trainer \+ deepspeed", "deepspeed", frozenset({"tp"}), overlap=False),
+    FrameworkReading(r"megatron-deepspeed|megatron \+ deepspeed", "megatron-deepspeed", _3D, overlap=False),
+    FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
+    FrameworkReading(r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False),
+    FrameworkReading(r"megatron.*v[12]\.\d|oneflow", "megatron-deepspeed", _3D, overlap=False),
+    FrameworkReading(r"megatron|internevo|internlm|primus", "megatron", _ALL, overlap=False),
+    FrameworkReading(r"torchtitan|automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
+    FrameworkReading(
+        r"litgpt", "fsdp", _NONE, zero_stage=3, recompute="none", pure=True, lora=(8, "qv"), cross_entropy="fused"
+    ),
+    FrameworkReading(r"torchtune", "fsdp", _NONE, zero_stage=3, pure=True, lora=(8, "qv"), cross_entropy="fused"),
+    FrameworkReading(r"composer|llm-foundry", "fsdp", _NONE, zero_stage=3, pure=True, cross_entropy="fused"),
+    FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
+    FrameworkReading(r"deepspeed|zero", "deepspeed", _3D, zero_stage=None),
+    FrameworkReading(r"colossalai|gemini", "fsdp", _3D, zero_stage=3),
+    FrameworkReading(r"peft method_comparison", "ddp", _NONE, pure=True, lora=(8, "qv")),
+    FrameworkReading(_TRANSFORMERS, "ddp", _NONE, lora=(8, "qv")),
+)
+
+
+_PRECISIONS: Final[tuple[tuple[str, Precision], ...]] = (
+    (r"fp8|float8", "fp8"),
+    (r"bf16|bfloat16", "bf16"),
+    (r"fp16|float16|half", "fp16"),
+    (r"fp32|float32|tf32", "fp32"),
+)
+_OPTIMIZERS: Final[tuple[tuple[str, Optimizer], ...]] = (
+    (r"1bit|onebit", "1-bit-adam"),
+    (r"muon", "muon"),
+    (r"8bit", "adamw-8bit"),
+    (r"adafactor", "adafactor"),
+    (r"lion", "lion"),
+    (r"sgd", "sgd"),
+    (r"adam", "adamw"),
+)
+
+
+def framework_of(row: Measurement) -> FrameworkReading:
+    """How the row's framework is read.
+
+    Raises:
+        Unusable: the framework is blank or none that is known.
+    """
+    text = row.framework.lower()
+    if not text:
+        raise Unusable("framework not stated")
+    for reading in FRAMEWORKS:
+        if re.search(reading.pattern, text):
+            return reading
+    raise Unusable(f"framework not known: {row.framework}")
+
+
+def backend_of(row: Measurement, zero_stage: int) -> Backend:
+    """The back end: one without sharding is plain data parallelism, whatever its trainer is called."""
+    backend = framework_of(row).backend
+    if backend in {"fsdp", "deepspeed"} and zero_stage == 0:
+        return "ddp"
+    if backend == "ddp" and zero_stage >= 1:
+        return "fsdp"
+    return backend
+
+
+def precision_of(row: Measurement) -> tuple[Precision, str]:
+    """The precision, and what had to be assumed for it ("" for nothing).
+
+    Raises:
+        Unusable: blank or unknown.
+    """
+    text = row.precision.lower()
+    if not text:
+        raise Unusable("precision not stated")
+    if re.search(r"nvfp4|mxfp4|fp4", text):
+        return "fp8", f"precision: {row.precision} priced as fp8"
+    for pattern, name in _PRECISIONS:
+        if re.search(pattern, text):
+            return name, ""
+    raise Unusable(f"precision not known: {row.precision}")
+
+
+def is_pure(row: Measurement, reading: FrameworkReading) -> bool:
+    """Whether no fp32 copy of the weights exists: said outright, or what a bare 16-bit name means to the framework."""
+    text = row.precision.lower()
+    if re.search(r"mixed|amp|fp32 master|fp8|float8", text):
+        return False
+    stated = flag(row, "pure_low_precision")
+    if stated is not None:
+        return stated
+    return bool(re.search(r"true|pure", text)) or reading.pure or row.method.lower() in {"lora", "qlora"}
+
+
+def recompute_of(row: Measurement, reading: FrameworkReading) -> tuple[Recompute, str]:
+    """How much of the forward pass is repeated, and what had to be assumed for it."""
+    text = row.recompute.lower()
+    if text in {"full", "yes", "true", "uniform", "block"} or text.startswith("full"):
+        return "full", ""
+    if text.startswith(("selective", "sac", "op")):
+        return "selective", ""
+    if text in {"none", "no", "false", "off"}:
+        return "none", ""
+    if text:
+        raise Unusable(f"recompute not known: {row.recompute}")
+    if reading.recompute is not None:
+        return reading.recompute, ""
+    return "none", "recompute: not stated, none assumed"
+
+
+def attention_of(row: Measurement, backend: Backend) -> tuple[Attention, str]:
+    """The attention kernel, and what had to be assumed for it."""
+    stated = row.facts.get("attention", "")
+    if stated in ATTENTIONS:
+        return stated, ""
+    text = row.flash_attn.lower()
+    if "sdpa" in text:
+        return "sdpa", ""
+    if text.startswith("yes") or text.startswith(("auto", "fused")):
+        return "flash", ""
+    if text.startswith("no"):
+        return "eager", ""
+    default: Attention = "sdpa" if backend in {"ddp", "fsdp", "deepspeed"} else "flash"
+    return default, f"attention: not stated, {default} assumed"
+
+
+def optimizer_of(row: Measurement) -> tuple[Optimizer, str]:
+    """The optimizer, and what had to be assumed for it."""
+    text = row.optimizer.lower().replace(" ", "").replace("-", "")
+    for pattern, name in _OPTIMIZERS:
+        if re.search(pattern, text):
+            return name, ""
+    if text:
+        raise Unusable(f"optimizer not known: {row.optimizer}")
+    return "adamw", "optimizer: not stated, adamw assumed"
+
+
+def method_of(row: Measurement) -> Method:
+    """Full, LoRA or QLoRA.
+
+    Raises:
+        Unusable: the adapters are of another kind.
+    """
+    kind = row.facts.get("peft_type", "").lower()
+    if kind not in {"", "lora", "full", "qlora"}:
+        raise Unusable("adapter is not LoRA")
+    text = row.method.lower()
+    names: tuple[Method, ...] = ("qlora", "lora", "full")
+    for name in names:
+        if text.startswith(name):
+            return name
+    if text in {"", "pretrain", "sft"}:
+        return "full"
+    raise Unusable(f"method not known: {row.method}")
+
+
+def offload_of(row: Measurement) -> tuple[bool, bool, bool]:
+    """Whether optimizer states, parameters and activations live on the host."""
+    text = row.offload.lower()
+    return "optim" in text, "param" in text, "activation" in text
+
+
+def flag(row: Measurement, fact: str) -> bool | None:
+    """A yes-or-no fact of the notes; None where they say nothing."""
+    value = row.facts.get(fact, "").lower()
+    return True if value in {"yes", "true", "1", "on"} else False if value in {"no", "false", "0", "off"} else None

@@ -1,0 +1,154 @@
+"""Statistics of the comparisons, per source and quantity."""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Any, Final
+
+from planner.validate.comparison import QUANTITIES, Comparison, Quantity
+
+ROW_COLUMNS: Final = (
+    "source", "file", "line", "ref", "model", "gpu", "n_gpus", "quantity", "used", "reason", "measured", "predicted",
+    "error", "unit", "low_80", "high_80", "low_90", "high_90", "outcome", "verdict", "assumed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """Everything that was compared."""
+
+    comparisons: tuple[Comparison, ...]
+    calibration: str
+    problems: tuple[str, ...] = ()
+    ignored_files: tuple[str, ...] = ()
+
+    def sources(self) -> list[dict[str, Any]]:
+        """One entry per source and quantity, in the order of their names."""
+        entries = []
+        for source in sorted({comparison.row.source for comparison in self.comparisons}):
+            for quantity in QUANTITIES:
+                of = [c for c in self.comparisons if c.row.source == source and c.quantity == quantity]
+                if of:
+                    entries.append(_entry(source, quantity, of))
+        return entries
+
+    def totals(self) -> list[dict[str, Any]]:
+        """The same over all sources."""
+        found = []
+        for quantity in QUANTITIES:
+            of = [c for c in self.comparisons if c.quantity == quantity]
+            if of:
+                found.append(_entry("all", quantity, of))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "sources": self.sources(),
+            "totals": self.totals(),
+            "calibration": self.calibration,
+            "problems": list(self.problems),
+            "ignored_files": list(self.ignored_files),
+        }
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping per row and quantity, used or skipped; keys are ROW_COLUMNS."""
+        return [_row(comparison) for comparison in self.comparisons]
+
+    def rows_csv(self) -> str:
+        """The rows as CSV text."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ROW_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows())
+        return text.getvalue()
+
+
+def _entry(source: str, quantity: Quantity, of: Sequence[Comparison]) -> dict[str, Any]:
+    used = [comparison for comparison in of if comparison.used]
+    skipped = Counter(comparison.reason for comparison in of if not comparison.used)
+    head: dict[str, Any] = {
+        "source": source,
+        "quantity": quantity,
+        "rows": len(of),
+        "used": len(used),
+        "skipped": dict(sorted(skipped.items(), key=lambda item: (-item[1], item[0]))),
+    }
+    return head | (_verdicts(used) if quantity == "verdict" else _errors(used))
+
+
+def _errors(used: Sequence[Comparison]) -> dict[str, Any]:
+    signed = [comparison.error for comparison in used if comparison.error is not None]
+    absolute = sorted(abs(error) for error in signed)
+    if not absolute:
+        return dict.fromkeys(("median_ape", "mape", "p90_ape", "max_ape", "bias")) | {"coverage": _coverage(())}
+    return {
+        "median_ape": _shown(median(absolute)),
+        "mape": _shown(mean(absolute)),
+        "p90_ape": _shown(percentile(absolute, 0.9)),
+        "max_ape": _shown(absolute[-1]),
+        "bias": _shown(median(signed)),
+        "coverage": _coverage(used),
+    }
+
+
+def percentile(ascending: Sequence[float], share: float) -> float:
+    """The value below which `share` of the sorted values lie, interpolated between neighbours."""
+    position = share * (len(ascending) - 1)
+    low = int(position)
+    high = min(low + 1, len(ascending) - 1)
+    return ascending[low] + (position - low) * (ascending[high] - ascending[low])
+
+
+def _coverage(used: Iterable[Comparison]) -> dict[str, float | None]:
+    """Share of the measurements inside the interval that was predicted for them; None where none was."""
+    found: dict[str, float | None] = {}
+    rows = list(used)
+    for level in ("80", "90"):
+        inside = [
+            comparison.intervals[level][0] <= comparison.measured <= comparison.intervals[level][1]
+            for comparison in rows
+            if level in comparison.intervals and comparison.measured is not None
+        ]
+        found[level] = _shown(sum(inside) / len(inside)) if inside else None
+    return found
+
+
+def _verdicts(used: Sequence[Comparison]) -> dict[str, int]:
+    """Counts: an OOM called a fit, a run called impossible, `at_risk` either way, clear calls that were right."""
+    pairs = Counter((comparison.row.outcome, comparison.verdict) for comparison in used)
+    return {
+        "missed_oom": pairs["oom", "fits"],
+        "false_oom": pairs["ok", "does_not_fit"],
+        "at_risk": pairs["ok", "at_risk"] + pairs["oom", "at_risk"],
+        "correct": pairs["ok", "fits"] + pairs["oom", "does_not_fit"],
+    }
+
+
+def _shown(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _row(comparison: Comparison) -> dict[str, Any]:
+    row = comparison.row
+    bounds = {
+        f"{side}_{level}": comparison.intervals[level][index] if level in comparison.intervals else ""
+        for level in ("80", "90")
+        for index, side in enumerate(("low", "high"))
+    }
+    values: dict[str, Any] = {
+        "source": row.source, "file": row.file, "line": row.line, "ref": row.ref, "model": row.model, "gpu": row.gpu,
+        "n_gpus": row.n_gpus, "quantity": comparison.quantity, "used": comparison.used, "reason": comparison.reason,
+        "measured": comparison.measured, "predicted": comparison.predicted, "error": comparison.error,
+        "unit": comparison.unit, "outcome": row.outcome, "verdict": comparison.verdict,
+        "assumed": "; ".join(comparison.assumed), **bounds,
+    }  # fmt: skip
+    return {key: "" if values[key] is None else values[key] for key in ROW_COLUMNS}
