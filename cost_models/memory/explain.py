@@ -23,9 +23,12 @@ from cost_models.memory.overheads import communicator_bytes, context_bytes
 from cost_models.memory.pricing import usable_bytes
 from cost_models.memory.setting import Setting, Terms, catalogued, merged, scaled
 from cost_models.schedule import in_flight, stage_class
-from cost_models.specs.configuration import Configuration, Stage
+from cost_models.specs.choices import RECOMPUTES, Recompute
+from cost_models.specs.configuration import Configuration
 from cost_models.specs.framework import FrameworkFacts
+from cost_models.specs.model import LayerKind
 from cost_models.strategy import Strategy
+from cost_models.time.layout import stage_layers
 
 
 def memory_ledger(
@@ -42,16 +45,13 @@ def memory_ledger(
 
     Raises:
         MissingCalibration: a term has no constant for this device.
-        BrokenRule: oom_risk is no probability.
+        BrokenRule: oom_risk is no probability, or the stages' layers do not add up to the model's.
     """
     strategy = Strategy.of(configuration)
     setting = Setting(job=job, strategy=strategy, frameworks=catalogued(frameworks))
     pieces = Pieces(setting=setting, calibration=calibration)
-    stages: list[StageMemory] = []
-    first_layer = 0
-    for index, stage in enumerate(configuration.stages):
-        stages.append(_stage(pieces, configuration, index, stage, first_layer))
-        first_layer += stage.layers
+    layers = stage_layers(job.model, configuration)
+    stages = [_stage(pieces, configuration, index, held) for index, held in enumerate(layers)]
     factors = margin(setting, calibration, oom_risk)
     return MemoryLedger(
         stages=tuple(stages),
@@ -67,23 +67,13 @@ def memory_ledger(
     )
 
 
-def recompute_modes(stage: Stage) -> list[int]:
-    """The recompute mode of each layer of a stage in order: the most recomputed come first."""
-    counts = stage.recompute
-    return [2] * counts.full + [1] * counts.selective + [0] * counts.none
-
-
-def offloaded_layers(stage: Stage) -> list[bool]:
-    """Whether each layer of a stage keeps its optimizer states on the host: the first ones do."""
-    return [index < stage.optimizer_layers_offloaded for index in range(stage.layers)]
-
-
-def _stage(pieces: Pieces, configuration: Configuration, index: int, stage: Stage, first_layer: int) -> StageMemory:
+def _stage(
+    pieces: Pieces, configuration: Configuration, index: int, layers: list[tuple[LayerKind, Recompute]]
+) -> StageMemory:
     setting = pieces.setting
-    kinds = [
-        setting.kinds.index(kind) for kind in setting.model.layer_sequence[first_layer : first_layer + stage.layers]
-    ]
-    modes, offloaded = recompute_modes(stage), offloaded_layers(stage)
+    kinds = [setting.kinds.index(kind) for kind, _ in layers]
+    modes = [RECOMPUTES.index(mode) for _, mode in layers]
+    offloaded = kinds[: configuration.stages[index].optimizer_layers_offloaded]
     which = stage_class(index, configuration.pipeline_parallel)
     held = in_flight(
         index,
@@ -95,9 +85,7 @@ def _stage(pieces: Pieces, configuration: Configuration, index: int, stage: Stag
         stage_activation_terms(pieces, which),
         *(activation_terms(pieces, kind, mode) for kind, mode in zip(kinds, modes, strict=True)),
     )
-    saving: Any = sum(
-        (pieces.layer_states[kind].optimizer_total for kind, off in zip(kinds, offloaded, strict=True) if off), 0.0
-    )
+    saving: Any = sum((pieces.layer_states[kind].optimizer_total for kind in offloaded), 0.0)
     instants: dict[str, dict[str, float]] = {}
     for i, instant in enumerate(INSTANTS):
         released = instant.released / configuration.virtual_pipeline_stages
@@ -111,10 +99,8 @@ def _stage(pieces: Pieces, configuration: Configuration, index: int, stage: Stag
             {"optimizer_states": -saving},
         )
         instants[instant.name] = _plain(terms)
-    host = host_rank_bytes(pieces, pieces.calibration) + sum(
-        (host_layer_bytes(pieces, kind, pieces.calibration) for kind, off in zip(kinds, offloaded, strict=True) if off),
-        0.0,
-    )
+    host = host_rank_bytes(pieces, pieces.calibration)
+    host = host + sum((host_layer_bytes(pieces, kind, pieces.calibration) for kind in offloaded), 0.0)
     return StageMemory(stage=index, instants=instants, host_bytes=float(host))
 
 

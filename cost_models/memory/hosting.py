@@ -66,12 +66,16 @@ def host_columns(pieces: Pieces, calibration: Calibration) -> dict[str, FloatArr
 
 
 def node_bytes(setting: Setting, per_stage: list[float]) -> float:
-    """Most host bytes of any node, ranks packed stage after stage (pipeline is the outermost axis)."""
-    s, pool = setting.strategy, setting.job.pool
+    """Most host bytes of any node. Ranks are ordered tensor, context, data, pipeline: a stage's are consecutive. [bytes]"""
+    s, node = setting.strategy, setting.job.pool.gpus_per_node
     ranks = int(s.tensor_parallel * s.context_parallel * s.data_parallel)
-    order = (
-        [stage for stage in per_stage for _ in range(min(ranks, pool.gpus_per_node))]
-        if ranks >= pool.gpus_per_node
-        else [stage for stage in per_stage for _ in range(ranks)]
-    )
-    return max(sum(order[i : i + pool.gpus_per_node]) for i in range(0, len(order), pool.gpus_per_node))
+    if ranks % node == 0:
+        return node * max(per_stage)
+    most, total = 0.0, ranks * len(per_stage)
+    for start in range(0, total, node):
+        end, used = min(start + node, total), 0.0
+        for stage in range(start // ranks, (end - 1) // ranks + 1):
+            here = min(end, (stage + 1) * ranks) - max(start, stage * ranks)
+            used += here * per_stage[stage]
+        most = max(most, used)
+    return most

@@ -14,6 +14,7 @@ from cost_models.memory.instants import (
     BACKWARD_FIRST,
     BACKWARD_LAST,
     INSTANTS,
+    LOSS,
     Pieces,
     activation_terms,
     constant_terms,
@@ -31,8 +32,8 @@ from cost_models.table import MemoryTable
 
 _CHUNK = 4096
 """Candidates priced at once: their coefficients stay in a core's cache."""
-_RECOMPUTED = (BACKWARD_LAST, BACKWARD_FIRST)
-"""Instants whose working set depends on the recompute mode."""
+_BACKWARD = (BACKWARD_LAST, BACKWARD_FIRST)
+"""Instants whose working set is a layer's and depends on its recompute mode."""
 
 
 def memory_table(
@@ -104,15 +105,15 @@ def _price(setting: Setting, calibration: Calibration, oom_risk: float) -> dict[
 
 
 def _working(pieces: Pieces, working: FloatArray, instant: int) -> None:
-    """The working sets of one instant; those of a layer's backward are equal for all stage classes."""
+    """The working sets of one instant. Those of a layer's backward are equal for all stage classes."""
     for r in range(len(RECOMPUTES)):
-        if r and instant not in _RECOMPUTED:
-            working[:, :, instant, r] = working[:, :, instant, 0]
-        elif instant in _RECOMPUTED:
+        if instant in _BACKWARD:
             working[:, :, instant, r] = np.reshape(total(working_terms(pieces, 0, instant, r)), (-1, 1))
-        else:
+        elif r == 0 or (instant == LOSS and pieces.setting.adapters is not None):
             for c in range(len(STAGE_CLASSES)):
                 working[:, c, instant, r] = total(working_terms(pieces, c, instant, r))
+        else:
+            working[:, :, instant, r] = working[:, :, instant, 0]
 
 
 def _columns(n: int, values: list[Any]) -> FloatArray:
