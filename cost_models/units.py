@@ -1,9 +1,10 @@
 """Human units are parsed and printed here and nowhere else. GB = 10^9 and GiB = 2^30, always."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from cost_models.errors import SpecError
 
@@ -65,5 +66,17 @@ def gib(size: float) -> str:
     return f"{size / GIB:.2f} GiB"
 
 
-ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
-Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
+def _within_pydantic(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The parser with errors that pydantic understands, so that its report names the field."""
+
+    def parsed(value: Any) -> Any:
+        try:
+            return parse(value)
+        except SpecError as error:
+            raise ValueError(str(error)) from error
+
+    return parsed
+
+
+ByteSize = Annotated[int, BeforeValidator(_within_pydantic(parse_bytes)), Field(ge=0)]
+Bandwidth = Annotated[float, BeforeValidator(_within_pydantic(parse_bandwidth))]

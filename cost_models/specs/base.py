@@ -1,5 +1,6 @@
 """The base of every noun: frozen, closed to unknown keys, one-line errors."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -7,13 +8,45 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cost_models.errors import SpecError
 
 
-def one_line(error: ValidationError) -> str:
-    """The first complaint of pydantic as `field: message`, with the count of the others."""
-    first, *others = error.errors(include_url=False)
-    where = ".".join(str(part) for part in first["loc"])
+def one_line(error: ValidationError, data: Any = None) -> str:
+    """The first complaint of pydantic as `field: message; got value`, with the count of the other fields complained of.
+
+    With the `data` that was validated, the path names its keys only, not the branches of unions.
+    """
+    complaints = error.errors(include_url=False)
+    first = complaints[0]
+    where = _path(first, data)
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] not in ("value_error", "missing", "extra_forbidden") and isinstance(first["input"], _SCALARS):
+        message += f"; got {_shortened(first['input'])}"
+    others = len({_path(other, data) for other in complaints} - {where})
     text = f"{where}: {message}" if where else message
-    return text + (f" (and {len(others)} more)" if others else "")
+    return text + (f" (and {others} more)" if others else "")
+
+
+_SCALARS = (bool, int, float, str, type(None))
+_LONGEST = 60
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _path(complaint: Any, data: Any) -> str:
+    """Dotted path of a complaint. A part that is no key of the data is a branch of a union, or the key missed."""
+    parts, place = [], data
+    for index, part in enumerate(complaint["loc"]):
+        last = index == len(complaint["loc"]) - 1
+        if data is None or (last and complaint["type"] == "missing"):
+            parts.append(str(part))
+        elif isinstance(place, Mapping) and part in place:
+            parts.append(_shortened(part)[1:-1] if isinstance(part, str) else str(part))
+            place = place[part]
+        elif isinstance(part, int) and isinstance(place, Sequence) and not isinstance(place, str) and part < len(place):
+            parts.append(str(part))
+            place = place[part]
+    return ".".join(parts)
 
 
 class Spec(BaseModel):
@@ -31,4 +64,4 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise SpecError(one_line(error)) from error
+            raise SpecError(one_line(error, data)) from error

@@ -1,0 +1,145 @@
+"""From a file and flags to a request. Flags win over the file, `--set` over both."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cost_models.errors import BrokenRule, SpecError
+from planner.constraints import Constraints
+from planner.reading import read_yaml
+from planner.request import PlanRequest, inline_files, load_request
+
+File = Annotated[Path | None, typer.Option("--file", "-f", help="Request in YAML or JSON.", show_default=False)]
+Model = Annotated[str | None, typer.Option("--model", help="Preset, Hub id (org/name) or path of a config.json.")]
+Device = Annotated[str | None, typer.Option("--device", help="Device of every node, such as a100-sxm-80gb.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", help="GPUs of the cluster, all nodes together.")]
+Nodes = Annotated[int | None, typer.Option("--nodes", help="Nodes; as many as --gpus needs where left out.")]
+SequenceLength = Annotated[int | None, typer.Option("--sequence-length", help="Tokens in a sequence.")]
+GlobalBatchSize = Annotated[int | None, typer.Option("--global-batch-size", help="Sequences in an optimizer step.")]
+Method = Annotated[str | None, typer.Option("--method", help="full, lora or qlora.")]
+Precision = Annotated[str | None, typer.Option("--precision", help="auto, bf16, fp16, fp32 or fp8.")]
+Optimizer = Annotated[str | None, typer.Option("--optimizer", help="adamw, adamw-8bit, adafactor, sgd, lion, muon.")]
+BackendName = Annotated[
+    str | None, typer.Option("--backend", help="any, deepspeed, megatron, fsdp, ...; or a list a,b.")
+]
+ObjectiveName = Annotated[
+    str | None, typer.Option("--objective", help="throughput, memory, gpus or cost; a list a,b is lexicographic.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any key of the request by its dotted path; a bare decision pins it."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+TRAINING: Final = ("method", "sequence_length", "global_batch_size", "precision", "optimizer")
+"""Flags that are keys of `training`."""
+
+
+def request_data(
+    file: Path | None, flags: Mapping[str, Any], settings: list[str] | None, *, decisions: str
+) -> dict[str, Any]:
+    """The request as plain data.
+
+    Args:
+        file: the request to start from.
+        flags: what the flags state, by name; None where a flag is not given.
+        settings: the `--set KEY=VALUE`s.
+        decisions: where a bare decision of `--set` goes: `constraints` for a plan, `configuration` for an estimate.
+
+    Raises:
+        SpecError: the file or a flag cannot be read.
+    """
+    data = load_request(file) if file is not None else {}
+    given = {key: value for key, value in flags.items() if value is not None}
+    if "model" in given:
+        data["model"] = _model(given["model"])
+    if given.keys() & {"device", "gpus", "nodes"}:
+        data["cluster"] = _cluster(data.get("cluster"), given.get("device"), given.get("gpus"), given.get("nodes"))
+    training = {key: given[key] for key in TRAINING if key in given}
+    if training:
+        stated = data.get("training")
+        data["training"] = {**(stated if isinstance(stated, dict) else {}), **training}
+    for key in ("backend", "objective"):
+        if key in given:
+            names = [name.strip() for name in given[key].split(",")]
+            data[key] = names if len(names) > 1 else names[0]
+    for item in settings or []:
+        _set(data, item, decisions)
+    return inline_files(data, Path())
+
+
+def read_request(data: dict[str, Any]) -> PlanRequest:
+    """The request, validated.
+
+    Raises:
+        SpecError: naming the field and both sides of the broken rule.
+    """
+    for key, flag in (("model", "--model"), ("cluster", "--device and --gpus"), ("training", "--sequence-length")):
+        if key not in data:
+            raise SpecError(f"{key} is missing: give a request with -f, or {flag}")
+    return PlanRequest.read(data)
+
+
+def _model(text: str) -> dict[str, str]:
+    """A preset's name, else a file, else a Hub id."""
+    if text.endswith(".json") or Path(text).exists():
+        return {"config": text}
+    return {"hub": text} if "/" in text else {"preset": text}
+
+
+def _cluster(cluster: Any, device: str | None, gpus: int | None, nodes: int | None) -> dict[str, Any]:
+    """One pool: what the file says of it, the flags on top."""
+    pools = cluster.get("pools") if isinstance(cluster, dict) else None
+    pool = dict(pools[0]) if isinstance(pools, list) and pools and isinstance(pools[0], dict) else {}
+    if isinstance(pools, list) and len(pools) > 1:
+        raise BrokenRule(f"--device, --gpus and --nodes change one pool, cluster.pools lists {len(pools)}")
+    if device is not None:
+        pool["device"] = device
+    if "device" not in pool:
+        raise SpecError("cluster.pools.0.device is missing: give --device")
+    if gpus is not None:
+        pool["nodes"], pool["gpus_per_node"] = _nodes(pool["device"], gpus, nodes)
+    elif nodes is not None:
+        pool["nodes"] = nodes
+    return {"pools": [pool]}
+
+
+def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
+    """Nodes and GPUs per node of a GPU count."""
+    if gpus < 1:
+        raise BrokenRule(f"--gpus {gpus} must be at least 1")
+    if nodes is None:
+        from cost_models import catalog
+
+        usual = catalog.device(device).gpus_per_node if isinstance(device, str) else 8
+        nodes = 1 if gpus <= usual else gpus // usual
+    if nodes < 1 or gpus % nodes:
+        raise BrokenRule(f"--gpus {gpus} does not divide over {nodes} nodes; give --nodes")
+    return nodes, gpus // nodes
+
+
+def _set(data: dict[str, Any], item: str, decisions: str) -> None:
+    path, equals, text = item.partition("=")
+    if not equals or not path.strip():
+        raise SpecError(f"--set {item!r} is not KEY=VALUE")
+    keys = path.strip().split(".")
+    if len(keys) == 1 and keys[0] not in PlanRequest.model_fields:
+        keys.insert(0, "constraints" if keys[0] in ("oom_risk", "max_gpus", "max_step_seconds") else decisions)
+    if keys[0] == "constraints" and len(keys) > 1 and keys[1] not in Constraints.model_fields:
+        raise SpecError(f"--set {item!r}: {keys[1]} is no constraint; a dotted path names any other key of the request")
+    place: Any = data
+    for key in keys[:-1]:
+        if isinstance(place, list) and key.isdigit() and int(key) < len(place):
+            place = place[int(key)]
+            continue
+        if not isinstance(place, dict):
+            raise SpecError(f"--set {item!r}: {key} is not inside a mapping")
+        place = place.setdefault(key, {})
+    if not isinstance(place, dict):
+        raise SpecError(f"--set {item!r}: {keys[-1]} is not inside a mapping")
+    place[keys[-1]] = read_yaml(f"value: {text}", f"--set {item!r}")["value"]

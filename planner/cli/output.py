@@ -1,0 +1,69 @@
+"""Where text goes: the result on standard output, everything else on standard error."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from planner.settings import settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Report = Callable[[str], None]
+"""Takes one line about how far long work has come."""
+Counted = Callable[[int, int], None]
+"""Takes how many of how many are done."""
+PLAIN_WIDTH = 120
+"""Columns where standard output is no terminal."""
+
+
+def result_console() -> "Console":
+    """Standard output for tables; plain where it is no terminal or NO_COLOR is set."""
+    from rich.console import Console
+
+    width = settings().width or (None if sys.stdout.isatty() else PLAIN_WIDTH)
+    return Console(width=width, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_text(text: str) -> None:
+    """Text on standard output, as it is."""
+    sys.stdout.write(text)
+
+
+def say(text: str) -> None:
+    """A line of talk on standard error."""
+    sys.stderr.write(text + "\n")
+
+
+@contextmanager
+def progress(what: str, *, quiet: bool) -> Iterator[Report | None]:
+    """Report long work on standard error: a live line on a terminal, else a line every few seconds."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(what) as status:
+            yield lambda text: status.update(f"{what}: {text}")
+    else:
+        yield _occasional(what)
+
+
+def _occasional(what: str) -> Report:
+    every, last = settings().progress_seconds, time.monotonic()
+
+    def report(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every:
+            last = time.monotonic()
+            say(f"{what}: {text}")
+
+    return report

@@ -1,0 +1,25 @@
+"""How figures are written: GiB for memory, always; seconds with what matters of them."""
+
+from cost_models.units import GIB
+
+
+def gib(size: float) -> str:
+    """A size in GiB without the unit, for table cells."""
+    return f"{size / GIB:.2f}"
+
+
+def seconds(value: float) -> str:
+    """A duration: `12.34 s`, `0.123 s`, `45.6 ms`."""
+    if value >= 10:
+        return f"{value:.2f} s"
+    return f"{value:.3f} s" if value >= 0.1 or value == 0 else f"{value * 1e3:.3g} ms"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share as a percentage."""
+    return f"{share * 100:.{digits}f} %"
+
+
+def words(name: str) -> str:
+    """A key as words."""
+    return name.replace("_", " ")

@@ -1,0 +1,88 @@
+"""What every exporter is: a pure function from a plan to texts, that says first what it cannot say."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from packaging.specifiers import SpecifierSet
+
+from planner.plan import Plan
+from planner.version import __version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """What an artifact needs beside the plan."""
+
+    nodes: int | None = None
+    """None: as the plan's `recommendations.environment` says."""
+    gpus_per_node: int | None = None
+    learning_rate: float | None = None
+    """None: the artifact leaves it to the training script."""
+    allow_lossy: bool = False
+    """Write what can be said, with each loss as a comment, instead of refusing."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Options of third-party exporters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One file to be: nothing is written by an exporter itself."""
+
+    path: str
+    media_type: str
+    text: str
+
+
+class Exporter(Protocol):
+    """One target."""
+
+    name: str
+    versions: SpecifierSet
+    """Releases of the framework that the text is valid for."""
+
+    def unsupported(self, plan: Plan) -> tuple[str, ...]:
+        """What the target cannot say of this plan; empty when it can say everything."""
+        ...
+
+    def export(self, plan: Plan, options: ExportOptions) -> tuple[Artifact, ...]:
+        """The artifacts.
+
+        Raises:
+            ExportUnsupported: something would be lost and the options do not allow it.
+        """
+        ...
+
+
+def plan_hash(plan: Plan) -> str:
+    """SHA-256 of the plan without its envelope, in hexadecimal."""
+    return hashlib.sha256(plan.reproducible_json().encode()).hexdigest()
+
+
+def header(plan: Plan, target: str) -> dict[str, str]:
+    """Where an artifact is from and how to make it again."""
+    return {
+        "generator": f"meshwright {__version__}",
+        "plan": plan.envelope.id,
+        "plan_sha256": plan_hash(plan),
+        "regenerate": f"meshwright export plan.json --to {target}",
+    }
+
+
+def shape(plan: Plan, options: ExportOptions) -> tuple[int, int]:
+    """Nodes and processes per node: the options', else what the plan was made for.
+
+    Raises:
+        SpecError: they do not multiply to the world size of the plan.
+    """
+    from cost_models.errors import BrokenRule
+
+    assert plan.configuration is not None
+    world = plan.configuration.world_size
+    environment = plan.recommendations.environment if plan.recommendations else {}
+    planned = int(environment.get("PET_NPROC_PER_NODE", world))
+    per_node = options.gpus_per_node or (world // options.nodes if options.nodes else planned)
+    nodes = options.nodes or max(1, world // max(per_node, 1))
+    if nodes * per_node != world:
+        raise BrokenRule(f"nodes {nodes} x gpus_per_node {per_node} is {nodes * per_node} but the plan uses {world}")
+    return nodes, per_node

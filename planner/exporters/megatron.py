@@ -1,0 +1,124 @@
+"""Megatron-LM: the flags of pretrain_gpt.py that the plan decides, and the command."""
+
+from typing import Final
+
+from packaging.specifiers import SpecifierSet
+
+from cost_models.specs.configuration import Configuration
+from planner.exporters.base import Artifact, ExportOptions, header
+from planner.exporters.launch import comment, launch_script
+from planner.plan import Plan
+
+_OPTIMIZERS: Final = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
+
+
+class MegatronExporter:
+    """Flags: megatron/training/arguments.py of these releases."""
+
+    name = "megatron"
+    versions = SpecifierSet(">=0.12,<0.20")
+
+    def unsupported(self, plan: Plan) -> tuple[str, ...]:
+        """What the flags cannot say of this plan."""
+        assert plan.configuration is not None
+        c = plan.configuration
+        losses: list[str] = []
+        if c.backend.name != "megatron":
+            losses.append(f"the plan is for backend {c.backend.name}, its prices and rules are not Megatron's")
+        if c.zero_stage > 1:
+            losses.append(f"zero_stage {c.zero_stage}: the distributed optimizer is ZeRO-1")
+        if c.optimizer not in _OPTIMIZERS:
+            losses.append(f"optimizer {c.optimizer}: no such --optimizer")
+        if c.gradient_compression != "none":
+            losses.append(f"gradient_compression {c.gradient_compression}: no flag says it")
+        if c.parameter_offload:
+            losses.append("parameter_offload: no flag says it")
+        if c.lora is not None:
+            losses.append("lora: pretrain_gpt.py trains all weights")
+        counts = {(s.recompute.full, s.recompute.selective) for s in c.stages}
+        if len(counts) > 1:
+            losses.append("recompute differs between stages: the flags are one for all")
+        if any(0 < s.recompute.selective < s.layers or (s.recompute.selective and s.recompute.full) for s in c.stages):
+            losses.append("selective recompute in a part of the layers: the flag is for all of them")
+        if len({s.layers for s in c.stages[1:-1]}) > 1:
+            losses.append("unequal middle stages: only the first and the last may differ")
+        return tuple(losses)
+
+    def export(self, plan: Plan, options: ExportOptions) -> tuple[Artifact, ...]:
+        """megatron_args.txt, one flag a line, and launch.sh with the same flags."""
+        assert plan.configuration is not None
+        losses = self.unsupported(plan)
+        flags = megatron_flags(plan.configuration, options)
+        head = comment(header(plan, self.name) | {"valid_for": f"megatron-core {self.versions}"})
+        head += [f"# not expressed: {loss}" for loss in losses]
+        return (
+            Artifact(path="megatron_args.txt", media_type="text/plain", text="\n".join([*head, *flags]) + "\n"),
+            launch_script(plan, self.name, options, flags, tuple(f"not expressed: {loss}" for loss in losses)),
+        )
+
+
+def megatron_flags(c: Configuration, options: ExportOptions) -> list[str]:
+    """The flags in the order of the degrees, the batch, the numerics, the memory savers."""
+    flags = [
+        f"--tensor-model-parallel-size {c.tensor_parallel}",
+        f"--pipeline-model-parallel-size {c.pipeline_parallel}",
+        f"--context-parallel-size {c.context_parallel}",
+        *_layout(c),
+        f"--micro-batch-size {c.micro_batch_size}",
+        f"--global-batch-size {c.global_batch_size}",
+        f"--optimizer {_OPTIMIZERS.get(c.optimizer, c.optimizer)}",
+    ]
+    if c.sequence_parallel:
+        flags.append("--sequence-parallel")
+    if c.expert_parallel > 1 or c.expert_tensor_parallel != c.tensor_parallel:
+        flags += [
+            f"--expert-model-parallel-size {c.expert_parallel}",
+            f"--expert-tensor-parallel-size {c.expert_tensor_parallel}",
+        ]
+    if c.precision in ("bf16", "fp16"):
+        flags.append(f"--{c.precision}")
+    elif c.precision == "fp8":
+        flags += ["--bf16", "--fp8-format hybrid"]
+    if options.learning_rate is not None:
+        flags.append(f"--lr {options.learning_rate!r}")
+    if c.attention == "flash":
+        flags.append("--use-flash-attn")
+    if c.zero_stage == 1:
+        flags.append("--use-distributed-optimizer")
+        if c.communication_overlap:
+            flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
+    return flags + _recompute(c) + _offload(c)
+
+
+def _layout(c: Configuration) -> list[str]:
+    layers = [stage.layers for stage in c.stages]
+    flags = []
+    if c.virtual_pipeline_stages > 1:
+        flags.append(f"--num-layers-per-virtual-pipeline-stage {layers[0] // c.virtual_pipeline_stages}")
+    middle = layers[len(layers) // 2]
+    if len(layers) > 1 and layers[0] != middle:
+        flags.append(f"--decoder-first-pipeline-num-layers {layers[0]}")
+    if len(layers) > 1 and layers[-1] != middle:
+        flags.append(f"--decoder-last-pipeline-num-layers {layers[-1]}")
+    return flags
+
+
+def _recompute(c: Configuration) -> list[str]:
+    counts = c.stages[0].recompute
+    if counts.full and counts.none == 0:
+        return [
+            "--recompute-granularity full",
+            "--recompute-method uniform",
+            f"--recompute-num-layers {counts.interval}",
+        ]
+    if counts.full:
+        return ["--recompute-granularity full", "--recompute-method block", f"--recompute-num-layers {counts.full}"]
+    return ["--recompute-granularity selective"] if counts.selective else []
+
+
+def _offload(c: Configuration) -> list[str]:
+    offloaded, layers = sum(s.optimizer_layers_offloaded for s in c.stages), sum(s.layers for s in c.stages)
+    if not offloaded:
+        return []
+    flags = ["--optimizer-cpu-offload", "--use-precision-aware-optimizer"]
+    return flags + ([f"--optimizer-offload-fraction {offloaded / layers:.4f}"] if offloaded < layers else [])

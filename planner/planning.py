@@ -1,0 +1,203 @@
+"""The front door: a request becomes a plan, or an estimate. Reproducible outside the envelope."""
+
+import platform
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cost_models.calibration import Calibration
+from cost_models.errors import BrokenRule, MissingKey
+from cost_models.specs.configuration import Configuration
+from planner.explain import binding, explain, runners_up
+from planner.identity import calibration_hash, catalogue_hash, legality_hash
+from planner.legality import violations
+from planner.plan import Alternative, Assumption, Envelope, KnowledgeClass, Optimality, Plan, Prediction, Provenance
+from planner.prediction import predict, rounded
+from planner.recommendations import recommend
+from planner.request import PlanRequest
+from planner.resolve import ResolvedRequest, resolve
+from planner.uncertainty import knowledge_class, within_noise
+from planner.version import __version__
+from planner.warn import warnings_of
+
+if TYPE_CHECKING:
+    from solver.problem import Problem
+    from solver.solution import Solution
+
+Report = Callable[[str], None]
+"""Takes one line about every stage of the work and every better value found."""
+
+
+def plan(request: PlanRequest, calibration: Calibration | None = None, *, report: Report | None = None) -> Plan:
+    """The best configuration for a request, with its proof; or why there is none.
+
+    Raises:
+        SpecError: the request names something unknown or contradicts itself.
+        MissingCalibration: a cost term has no constant for this device or framework.
+        SolverError: the solver's budget ran out, or its answer failed verification.
+    """
+    from planner.infeasible import explain_infeasible
+    from planner.problem import problem_of
+    from solver.search import solve
+
+    started = time.perf_counter()
+    question = _Question.of(request, calibration)
+    problem = problem_of(question.resolved, question.calibration)
+    solution = solve(problem, _told(report))
+    if solution.configuration is None:
+        answer = explain_infeasible(question.resolved, question.calibration, problem, solution)
+    else:
+        answer = _chosen(question, problem, solution, solution.configuration)
+    return question.finish(answer, solution.configuration, ortools=solution.ortools, started=started)
+
+
+def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Plan:
+    """Price exactly the configuration of the request: a plan without a choice and without a proof.
+
+    Its status is `feasible` when it fits at the asked risk, else `infeasible`; the verdict tells how far off it is.
+
+    Raises:
+        SpecError: no configuration is given, a name is unknown, two numbers contradict each other.
+        BrokenRule: the back end cannot run this configuration; the message gives the rule.
+        MissingCalibration: a cost term has no constant for this device or framework.
+    """
+    started = time.perf_counter()
+    question = _Question.of(request, calibration)
+    resolved = question.resolved
+    configuration = resolved.configuration
+    if configuration is None:
+        raise MissingKey("configuration", "request", "an estimate prices exactly one")
+    broken = violations(resolved.job, configuration)
+    if broken:
+        raise BrokenRule(f"configuration: {broken[0]}" + (f" (and {len(broken) - 1} more)" if broken[1:] else ""))
+    predicted = predict(resolved.job, configuration, question.calibration, oom_risk=resolved.constraints.oom_risk)
+    answer: dict[str, Any] = {
+        "status": "feasible" if predicted.memory.verdict == "fits" else "infeasible",
+        "configuration": configuration,
+        "prediction": predicted,
+        "optimality": None,
+        "assumptions": resolved.assumptions,
+        "explanation": (binding(predicted),),
+        "warnings": warnings_of(resolved, configuration, predicted, question.calibration),
+        "recommendations": recommend(resolved.job, configuration),
+    }
+    return question.finish(answer, configuration, ortools="none", started=started)
+
+
+def _told(report: Report | None) -> Callable[[str, float], None] | None:
+    """The solver's progress as lines."""
+    return None if report is None else lambda stage, value: report(f"{stage} {value:.6g}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A resolved request with the calibration that answers it."""
+
+    resolved: ResolvedRequest
+    calibration: Calibration
+
+    @classmethod
+    def of(cls, request: PlanRequest, calibration: Calibration | None) -> "_Question":
+        from cost_models import catalog
+
+        return cls(resolve(request), calibration if calibration is not None else catalog.calibration())
+
+    def finish(
+        self, answer: dict[str, Any], configuration: Configuration | None, *, ortools: str, started: float
+    ) -> Plan:
+        """The plan with what it was made from, in the envelope of where and when."""
+        known: KnowledgeClass = "unseen"
+        if configuration is not None:
+            known = knowledge_class(self.resolved.job, configuration, self.calibration)
+        return Plan(
+            **answer,
+            provenance=Provenance(
+                meshwright=__version__,
+                calibration=f"{self.calibration.version}#{calibration_hash(self.calibration)[:16]}",
+                catalogue=catalogue_hash(),
+                legality=legality_hash(),
+                ortools=ortools,
+                request_hash=self.resolved.request_hash(self.calibration),
+                class_=known,
+            ),
+            envelope=Envelope(
+                id=str(uuid.uuid4()),
+                created_at=datetime.now(UTC),
+                solve_seconds=time.perf_counter() - started,
+                host=platform.node(),
+            ),
+        )
+
+
+def _chosen(
+    question: _Question, problem: "Problem", solution: "Solution", configuration: Configuration
+) -> dict[str, Any]:
+    resolved, calibration = question.resolved, question.calibration
+    job, risk = resolved.job, resolved.constraints.oom_risk
+    predicted = predict(job, configuration, calibration, oom_risk=risk)
+    return {
+        "status": solution.status,
+        "configuration": configuration,
+        "prediction": predicted,
+        "optimality": _optimality(solution),
+        "assumptions": resolved.assumptions + _defaults_taken(resolved, configuration),
+        "explanation": (
+            *explain(job, configuration, predicted, calibration, oom_risk=risk),
+            *runners_up((a.configuration, a.why) for a in solution.alternatives),
+        ),
+        "warnings": warnings_of(resolved, configuration, predicted, calibration),
+        "alternatives": _alternatives(question, solution, configuration),
+        "recommendations": recommend(job, configuration),
+    }
+
+
+def _optimality(solution: "Solution") -> Optimality:
+    first = solution.objectives[0]
+    return Optimality(
+        objective=tuple(objective.name for objective in solution.objectives),
+        value=first.value,
+        bound=first.bound,
+        gap=first.gap,
+        proven=all(objective.proven for objective in solution.objectives),
+        candidates=asdict(solution.candidates),
+        certificate={
+            "unit": first.unit,
+            "objectives": [asdict(objective) | {"gap": objective.gap} for objective in solution.objectives],
+            "dropped": [asdict(rule) for rule in solution.dropped],
+            "gpus_considered": list(solution.gpus_considered),
+            "rounding_seconds": solution.rounding_seconds,
+            "solver_parameters": solution.parameters,
+        },
+    )
+
+
+def _defaults_taken(resolved: ResolvedRequest, configuration: Configuration) -> tuple[Assumption, ...]:
+    """What the chosen back end decided because the request left it open."""
+    source = f"{configuration.backend.name}@{configuration.backend.release_range}"
+    found = []
+    if resolved.training.attention == "auto":
+        found.append(Assumption(key="training.attention", value=configuration.attention, from_=source))
+    return tuple(found)
+
+
+def _alternatives(question: _Question, solution: "Solution", configuration: Configuration) -> tuple[Alternative, ...]:
+    resolved, calibration = question.resolved, question.calibration
+    found = []
+    for rival in solution.alternatives:
+        predicted: Prediction = predict(
+            resolved.job, rival.configuration, calibration, oom_risk=resolved.constraints.oom_risk
+        )
+        found.append(
+            Alternative(
+                configuration=rival.configuration,
+                value=rounded(rival.value),
+                step_seconds=predicted.time.step_seconds,
+                conservative_bytes=predicted.memory.conservative_bytes,
+                world_size=rival.configuration.world_size,
+                within_noise=within_noise(rival.loss, calibration),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,137 @@
+"""From the named ledgers to the prediction of a plan: presentation only, the formulas are the ledgers'."""
+
+from typing import Final, cast
+
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.ledger import Estimate, MemoryLedger, TimeLedger, estimate
+from cost_models.specs.configuration import Configuration
+from planner.plan import (
+    Binding,
+    MemoryPrediction,
+    Phase,
+    Prediction,
+    Quantity,
+    StagePrediction,
+    TimePrediction,
+    Verdict,
+)
+from planner.uncertainty import step_interval
+
+PHASES: Final[tuple[Phase, ...]] = ("load", "first_step", "step", "eval", "save")
+COMMUNICATION: Final = ("tensor_parallel", "context_parallel", "expert_parallel", "point_to_point", "data_parallel")
+"""Terms of the step that are communication."""
+SIGNIFICANT_DIGITS: Final = 9
+"""Digits kept of seconds and ratios, so that the last bits of a sum do not show."""
+
+
+def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> float:
+    """A float with the digits that are shown and promised."""
+    return float(f"{value:.{digits}g}")
+
+
+def predict(job: Job, configuration: Configuration, calibration: Calibration, *, oom_risk: float) -> Prediction:
+    """Price exactly this configuration.
+
+    Raises:
+        MissingCalibration: a term has no constant.
+    """
+    ledgers = estimate(job, configuration, calibration, oom_risk=oom_risk)
+    return prediction(job, configuration, calibration, ledgers, oom_risk=oom_risk)
+
+
+def prediction(
+    job: Job, configuration: Configuration, calibration: Calibration, ledgers: Estimate, *, oom_risk: float
+) -> Prediction:
+    """Both ledgers in the shape of the plan."""
+    return Prediction(
+        memory=memory_prediction(ledgers.memory, oom_risk=oom_risk),
+        time=time_prediction(job, configuration, calibration, ledgers.time),
+    )
+
+
+def memory_prediction(ledger: MemoryLedger, *, oom_risk: float) -> MemoryPrediction:
+    """The memory ledger with its intervals, its verdict, and where it is fullest."""
+    stage, instant = ledger.binding
+    allocated = ledger.allocated_bytes
+    fixed = ledger.context_bytes + ledger.communicator_bytes
+    median, wide = ledger.fragmentation_median, ledger.fragmentation_quantile
+    reserved = _quantity(allocated * median, allocated * ledger.allocated_quantile * wide)
+    device = Quantity(
+        median_bytes=round(reserved.median_bytes + fixed),
+        lower_bytes=round(reserved.lower_bytes + fixed),
+        upper_bytes=round(ledger.conservative_bytes),
+    )
+    phases: dict[Phase, int] = {}
+    for phase in PHASES:
+        sizes = [s.allocated(i) for s in ledger.stages for i in s.instants if ledger.phase_of[i] == phase]
+        if sizes:
+            phases[phase] = round(max(sizes))
+    return MemoryPrediction(
+        verdict=verdict(ledger),
+        oom_probability=rounded(ledger.oom_probability(oom_risk), digits=6),
+        allocated=_quantity(allocated, allocated * ledger.allocated_quantile),
+        reserved=reserved,
+        device=device,
+        conservative_bytes=device.upper_bytes,
+        usable_bytes=round(ledger.usable_bytes),
+        binding=Binding(stage=stage, phase=cast(Phase, ledger.phase_of[instant]), instant=instant),
+        breakdown_bytes=_bytes(ledger.stages[stage].instants[instant]),
+        per_stage=tuple(_stage(ledger, index) for index in range(len(ledger.stages))),
+        phases=phases,
+        host_bytes=round(ledger.host_node_bytes),
+        host_usable_bytes=round(ledger.host_usable_bytes),
+    )
+
+
+def verdict(ledger: MemoryLedger) -> Verdict:
+    """`fits` within the asked risk, `at_risk` when only the median fits, `does_not_fit` otherwise."""
+    if ledger.fits:
+        return "fits"
+    host_fits = ledger.host_node_bytes <= ledger.host_usable_bytes
+    return "at_risk" if host_fits and ledger.device_bytes <= ledger.usable_bytes else "does_not_fit"
+
+
+def _quantity(median: float, upper: float) -> Quantity:
+    """An interval that is symmetric in the logarithm, as the calibrated errors are."""
+    lower = median * median / upper if upper else median
+    return Quantity(median_bytes=round(median), lower_bytes=round(lower), upper_bytes=round(upper))
+
+
+def _bytes(terms: object) -> dict[str, int]:
+    return {name: round(size) for name, size in dict(terms).items()}  # type: ignore[call-overload]
+
+
+def _stage(ledger: MemoryLedger, index: int) -> StagePrediction:
+    stage = ledger.stages[index]
+    fullest = max(stage.instants, key=stage.allocated)
+    return StagePrediction(
+        stage=stage.stage,
+        instant=fullest,
+        allocated_bytes=round(stage.allocated(fullest)),
+        instants_bytes={instant: _bytes(terms) for instant, terms in stage.instants.items()},
+        host_bytes=round(stage.host_bytes),
+    )
+
+
+def time_prediction(
+    job: Job, configuration: Configuration, calibration: Calibration, ledger: TimeLedger
+) -> TimePrediction:
+    """The time ledger with its rates."""
+    step, gpus = ledger.step_seconds, configuration.world_size
+    batch = configuration.global_batch_size
+    peak = job.device.peak_flops[configuration.precision] * gpus
+    communication = sum(ledger.exposed.get(term, 0.0) for term in COMMUNICATION)
+    return TimePrediction(
+        step_seconds=rounded(step),
+        interval_seconds={
+            key: (rounded(low), rounded(high))
+            for key, (low, high) in step_interval(job, configuration, calibration, step).items()
+        },
+        breakdown_seconds={name: rounded(value) for name, value in ledger.exposed.items()},
+        hidden_seconds={name: rounded(value) for name, value in ledger.hidden.items()},
+        tokens_per_second_per_gpu=rounded(batch * job.training.sequence_length / step / gpus),
+        samples_per_second=rounded(batch / step),
+        mfu=rounded(ledger.model_flops / step / peak),
+        communication_fraction=rounded(communication / step),
+    )

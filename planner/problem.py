@@ -1,0 +1,66 @@
+"""From a resolved request to the solver's problem."""
+
+from typing import TYPE_CHECKING
+
+from cost_models.calibration import Calibration
+from planner.constraints import DECISIONS, OFFLOADS
+from planner.domain import Domain, Value
+from planner.resolve import ResolvedRequest
+
+if TYPE_CHECKING:
+    from solver.domains import Requirement
+    from solver.problem import Problem
+
+
+def problem_of(resolved: ResolvedRequest, calibration: Calibration) -> "Problem":
+    """The question in the solver's words."""
+    from solver.problem import Limits, Problem
+
+    constraints = resolved.constraints
+    return Problem(
+        job=resolved.job,
+        calibration=calibration,
+        objectives=resolved.objective,
+        backends=resolved.backends,
+        requirements=requirements(resolved),
+        limits=Limits(
+            max_step_seconds=constraints.max_step_seconds,
+            max_gpus=constraints.max_gpus,
+            min_gpus=constraints.min_gpus,
+        ),
+        oom_risk=constraints.oom_risk,
+        objective_tolerance=resolved.objective_tolerance,
+    )
+
+
+def requirements(resolved: ResolvedRequest) -> "tuple[Requirement, ...]":
+    """Every decision that the request restricts as the solver's requirement, in the user's words."""
+    from solver.domains import Requirement
+
+    constraints = resolved.constraints
+    found = []
+    for name, domain in constraints.stated().items():
+        forbidden = constraints.offload == "forbid" and name in OFFLOADS
+        found.append(
+            Requirement(
+                key=name,
+                text="offload: forbid" if forbidden else f"{name}: {domain}",
+                allowed=_allowed(name, domain, resolved),
+                minimum=domain.min,
+                maximum=domain.max,
+            )
+        )
+    return tuple(found)
+
+
+def _allowed(name: str, domain: Domain, resolved: ResolvedRequest) -> tuple[Value, ...] | None:
+    """The listed values; where only some are forbidden, all others that the decision can take in this job."""
+    if domain.values is not None:
+        return domain.among(domain.values)
+    if not domain.forbid:
+        return None
+    decision = DECISIONS[name]
+    if decision.kind == "flag":
+        return domain.among((False, True))
+    largest = max(resolved.cluster.gpus, resolved.training.batch_range.max, resolved.model.num_hidden_layers)
+    return domain.among(decision.legal or range(1, largest + 1))

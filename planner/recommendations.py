@@ -1,0 +1,42 @@
+"""What a run needs beside its configuration: environment, and how the learning rate follows the batch."""
+
+from math import sqrt
+from typing import Final
+
+from cost_models.job import Job
+from cost_models.specs.configuration import Configuration
+from planner.plan import Recommendations
+from planner.prediction import rounded
+
+_ADAPTIVE: Final = frozenset({"adamw", "adamw-8bit", "adafactor", "lion", "muon", "1-bit-adam"})
+_SECOND_MOMENT_DECAY: Final = 0.999
+"""Default beta_2 of Adam, arXiv:1412.6980."""
+
+
+def recommend(job: Job, configuration: Configuration) -> Recommendations:
+    """Environment and schedule.
+
+    The learning rate is scaled against the smallest batch asked for: with its square root for adaptive optimizers
+    (arXiv:2205.10287), linearly for SGD (arXiv:1706.02677). Warm-up is 2 / (1 - beta_2) steps (arXiv:1910.04209).
+    """
+    batch = job.training.batch_range
+    ratio = configuration.global_batch_size / batch.min
+    adaptive = configuration.optimizer in _ADAPTIVE
+    return Recommendations(
+        learning_rate_scale=rounded(sqrt(ratio) if adaptive else ratio),
+        warmup_steps=round(2 / (1 - _SECOND_MOMENT_DECAY)) if adaptive else None,
+        environment=_environment(job, configuration),
+    )
+
+
+def _environment(job: Job, configuration: Configuration) -> dict[str, str]:
+    """PET_* are read by torchrun as defaults of its flags; the others by torch and Megatron."""
+    world = configuration.world_size
+    per_node = min(world, job.pool.gpus_per_node)
+    found = {"PET_NNODES": str(-(-world // per_node)), "PET_NPROC_PER_NODE": str(per_node)}
+    if job.device.kind == "gpu":
+        found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    if configuration.backend.name == "megatron" and configuration.tensor_parallel > 1 and job.device.kind == "gpu":
+        # Orders kernels so that tensor- and sequence-parallel communication overlaps, Megatron-LM arguments.py.
+        found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    return found

@@ -1,0 +1,181 @@
+"""Resolve a request: every default expanded, every name looked up, every assumption written down."""
+
+from cost_models.calibration import Calibration
+from cost_models.errors import BrokenRule, SpecError
+from cost_models.job import Job
+from cost_models.specs.base import Spec
+from cost_models.specs.choices import Backend, Precision
+from cost_models.specs.cluster import ClusterSpec, DeviceSpec, LinkSpec, NodePool
+from cost_models.specs.configuration import Configuration
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.training import TrainingSpec
+from cost_models.units import parse_bandwidth
+from planner.configuration_request import complete
+from planner.constraints import Constraints
+from planner.domain import Domain
+from planner.identity import calibration_hash, catalogue_hash, digest, legality_hash
+from planner.model_source import resolve_model
+from planner.plan import Assumption
+from planner.request import Objective, PlanRequest, PoolRequest
+from planner.splits import check_batch
+
+
+class ResolvedRequest(Spec):
+    """A request without names or gaps. Equal resolved requests are the same question."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    training: TrainingSpec
+    backends: tuple[Backend, ...]
+    objective: tuple[Objective, ...]
+    objective_tolerance: float
+    constraints: Constraints
+    configuration: Configuration | None
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def job(self) -> Job:
+        """What the formulas price."""
+        return Job(model=self.model, cluster=self.cluster, training=self.training)
+
+    def request_hash(self, calibration: Calibration) -> str:
+        """Identity of the question: the resolved request with calibration, catalogue and legality."""
+        return digest(
+            {
+                "request": self.model_dump(mode="json", exclude={"assumptions"}),
+                "calibration": calibration_hash(calibration),
+                "catalogue": catalogue_hash(),
+                "legality": legality_hash(),
+            }
+        )
+
+
+def resolve(request: PlanRequest) -> ResolvedRequest:
+    """Look up every name, expand every default that no back end decides, and check what numbers alone can tell.
+
+    Raises:
+        SpecError: a name is unknown, or two numbers of the request contradict each other.
+    """
+    assumptions: list[Assumption] = []
+    model = resolve_model(request.model)
+    assumptions += [
+        Assumption(key=f"model.{key}", value=value, from_=model.name)
+        for key, value in getattr(model, "assumptions", ())
+    ]
+    pools = []
+    for index, pool in enumerate(request.cluster.pools):
+        found, assumed = _pool(pool, f"cluster.pools.{index}")
+        pools.append(found)
+        assumptions += assumed
+    cluster = ClusterSpec(pools=tuple(pools))
+    training, constraints = _precision(request, pools[0].device, assumptions)
+    _check(request, model, cluster, training, constraints)
+    configuration: Configuration | None = None
+    if request.configuration is not None:
+        job = Job(model=model, cluster=cluster, training=training)
+        configuration, derived = complete(request.configuration, job, request.backends)
+        assumptions += derived
+    return ResolvedRequest(
+        model=model,
+        cluster=cluster,
+        training=training,
+        backends=request.backends,
+        objective=request.objectives,
+        objective_tolerance=request.objective_tolerance,
+        constraints=constraints,
+        configuration=configuration,
+        assumptions=tuple(assumptions),
+    )
+
+
+def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
+    """The pool with the device's own defaults, and which of them were taken."""
+    from cost_models import catalog, pools
+
+    device = asked.device if isinstance(asked.device, DeviceSpec) else catalog.device(asked.device)
+    if asked.usable_memory is not None:
+        device = DeviceSpec.read(
+            device.model_dump() | {"usable_memory_bytes": asked.usable_memory, "usable_memory_source": "stated"}
+        )
+    try:
+        pool = pools.pool(
+            device=device,
+            nodes=asked.nodes,
+            gpus_per_node=asked.gpus_per_node,
+            intra_node_link=_rate(asked.intra_node_link, device.link),
+            inter_node_link=_rate(asked.inter_node_link, device.inter_node_link),
+            link_domain=asked.link_domain,
+            host_memory=asked.host_memory,
+            nvme=asked.nvme,
+            price_per_gpu_hour=asked.price_per_gpu_hour,
+        )
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}") from error
+    taken = {
+        "gpus_per_node": (asked.gpus_per_node, pool.gpus_per_node),
+        "intra_node_link": (asked.intra_node_link, pool.intra_node_link.name),
+        "inter_node_link": (asked.inter_node_link, pool.inter_node_link.name if pool.nodes > 1 else None),
+        "host_memory": (asked.host_memory, pool.host_memory_bytes),
+    }
+    assumed = [
+        Assumption(key=f"{where}.{key}", value=value, from_=f"device {device.name}")
+        for key, (stated, value) in taken.items()
+        if stated is None and value is not None
+    ]
+    if device.usable_memory_source == "derived":
+        value = device.usable_memory_bytes
+        assumed.append(Assumption(key=f"{where}.usable_memory", value=value, from_=f"device {device.name}, derived"))
+    return pool, assumed
+
+
+def _rate(stated: str | LinkSpec | None, default: str) -> str | LinkSpec | None:
+    """A link stated as a bare rate keeps the latency and the sharing of the device's own link."""
+    from cost_models import catalog
+
+    if not isinstance(stated, str) or not stated[:1].isdigit() or not stated.endswith(("/s", "bps")):
+        return stated
+    changes = {"name": "custom", "aliases": (), "bandwidth": parse_bandwidth(stated), "source": "stated"}
+    return LinkSpec.read(catalog.link(default).model_dump() | changes)
+
+
+def _precision(
+    request: PlanRequest, device: DeviceSpec, assumptions: list[Assumption]
+) -> tuple[TrainingSpec, Constraints]:
+    """`auto` becomes bf16 where the device multiplies it, else fp16 on a GPU, else fp32; a constraint narrows it."""
+    training, constraints = request.training, request.constraints
+    allowed = constraints.precision
+    order: tuple[Precision, ...] = ("bf16", "fp16", "fp32", "fp8")
+    able = tuple(p for p in order if p in device.peak_flops and not (p == "fp16" and device.kind == "cpu"))
+    if training.precision == "auto":
+        usable = able if allowed is None else allowed.among(able)
+        if not usable:
+            raise BrokenRule(f"constraints.precision is {allowed} but {device.name} computes in {', '.join(able)}")
+        assumptions.append(Assumption(key="training.precision", value=usable[0], from_=f"device {device.name}"))
+        if allowed is not None:
+            constraints = constraints.model_copy(update={"precision": Domain(values=tuple(sorted(usable)))})
+        return training.model_copy(update={"precision": usable[0]}), constraints
+    if training.precision not in able:
+        raise BrokenRule(f"training.precision is {training.precision} but {device.name} computes in {', '.join(able)}")
+    if allowed is not None and not allowed.allows(training.precision):
+        raise BrokenRule(f"training.precision is {training.precision} but constraints.precision is {allowed}")
+    return training, constraints
+
+
+def _check(
+    request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec, constraints: Constraints
+) -> None:
+    """Rules that need no back end and no price."""
+    limit = model.max_position_embeddings
+    if model.position_embedding == "learned" and limit is not None and training.sequence_length > limit:
+        raise BrokenRule(
+            f"training.sequence_length {training.sequence_length} exceeds max_position_embeddings {limit} "
+            f"of {model.name}, whose positions are learned"
+        )
+    if constraints.min_gpus is not None and constraints.min_gpus > cluster.gpus:
+        raise BrokenRule(f"constraints.min_gpus {constraints.min_gpus} exceeds the {cluster.gpus} GPUs of the cluster")
+    if "cost" in request.objectives:
+        for index, pool in enumerate(cluster.pools):
+            if pool.price_per_gpu_hour is None:
+                raise SpecError(f"objective is cost but cluster.pools.{index}.price_per_gpu_hour is missing")
+    if request.configuration is None:
+        check_batch(model, cluster, training, constraints)

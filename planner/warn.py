@@ -1,0 +1,39 @@
+"""Warnings: what a person should know before trusting the plan."""
+
+from cost_models.calibration import Calibration
+from cost_models.specs.configuration import Configuration
+from planner.plan import Prediction
+from planner.resolve import ResolvedRequest
+from planner.uncertainty import knowledge_class
+
+
+def warnings_of(
+    resolved: ResolvedRequest, configuration: Configuration, predicted: Prediction, calibration: Calibration
+) -> tuple[str, ...]:
+    """In a fixed order."""
+    found = []
+    job, memory = resolved.job, predicted.memory
+    known = knowledge_class(job, configuration, calibration)
+    if known == "new_device":
+        found.append(
+            f"no measurement of {job.device.family} stands behind this prediction: factors of its kind are used"
+        )
+    if known == "unseen":
+        found.append(
+            f"no measurement of {configuration.backend.name} on {job.device.family} stands behind this prediction"
+        )
+    if memory.verdict == "at_risk":
+        found.append(
+            f"the median fits but the probability of running out of memory is {memory.oom_probability:.1%}, "
+            f"above the asked {resolved.constraints.oom_risk:.1%}"
+        )
+    if job.device.usable_memory_source == "derived":
+        found.append(f"usable memory of {job.device.name} is derived from its published total, not measured")
+    if configuration.world_size < resolved.cluster.gpus:
+        found.append(f"{resolved.cluster.gpus - configuration.world_size} of {resolved.cluster.gpus} GPUs stay idle")
+    limit = job.model.max_position_embeddings
+    if limit is not None and job.training.sequence_length > limit:
+        found.append(
+            f"sequence_length {job.training.sequence_length} exceeds max_position_embeddings {limit} of the model"
+        )
+    return tuple(found)
