@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cost_models.parameters import Split, Weight, embedding_weights, head_weights, layer_weights
+from cost_models.parameters import Split, Weight, count, embedding_weights, head_weights, layer_weights
 from cost_models.schedule import BOTH, FIRST, LAST
 from cost_models.specs.model import LayerKind
 from cost_models.specs.training import LoraSpec
@@ -14,11 +14,11 @@ _TARGETS = {"attention": _ATTENTION, "qv": frozenset({"q_proj", "v_proj"})}
 
 
 def targeted(weight: Weight, lora: LoraSpec) -> bool:
-    """Whether a matrix gets an adapter; routers never do.
+    """Whether a matrix gets an adapter; routers and fused expert tensors, which are no `nn.Linear`, never do.
 
     Source: peft `target_modules` (names match by suffix; all-linear leaves the output layer out).
     """
-    if not weight.linear or weight.in_features == 0 or weight.name == "router":
+    if not weight.linear or weight.in_features == 0 or weight.split is Split.EXPERT or weight.name == "router":
         return False
     if lora.target_modules == "all-linear":
         return True
@@ -41,8 +41,6 @@ def adapter_weights(model_weights: tuple[Weight, ...], lora: LoraSpec) -> tuple[
             up = w.split
         elif w.split is Split.ROW:
             down = w.split
-        elif w.split is Split.EXPERT:
-            down = up = w.split
         adapters.append(
             Weight(
                 name=f"{w.name}.lora_A", out_features=lora.rank, in_features=w.in_features, split=down, copies=w.copies
@@ -84,10 +82,6 @@ def adapter_seconds(frame: Frame, kind: LayerKind) -> Any:
     lora = frame.job.training.adapters
     if lora is None:
         return 0.0
-    per_token = 0.0
-    for w in adapter_weights(layer_weights(frame.model, kind), lora):
-        moe = frame.model.moe
-        used = moe.num_experts_per_tok if w.split is Split.EXPERT and moe is not None else w.copies
-        per_token += used * w.out_features * w.in_features
+    per_token = count(adapter_weights(layer_weights(frame.model, kind), lora))
     flops = 2 * frame.tokens * per_token / frame.tp
     return matmul_seconds(flops, sustained_rate(frame, sixteen_bit=True) * frame.factor("adapter_gemm_efficiency"))

@@ -7,7 +7,7 @@ import numpy as np
 
 from cost_models.specs.model import LayerKind
 from cost_models.time.elementwise import upcast
-from cost_models.time.frame import Frame
+from cost_models.time.frame import Frame, once
 from cost_models.time.gemm import matmul_seconds, peak_rate
 
 
@@ -83,6 +83,7 @@ def _fused(frame: Frame, kind: LayerKind) -> CoreTime:
     return CoreTime(forward=forward, backward=forward * ratio, launch=0.0)
 
 
+@once
 def _unfused(frame: Frame) -> CoreTime:
     r"""Batched GEMMs over all s x s scores, and the softmax between them through memory.
 
@@ -111,6 +112,7 @@ def _unfused(frame: Frame) -> CoreTime:
     )
 
 
+@once
 def softmax_fallback(frame: Frame) -> Any:
     """Rows whose Megatron softmax cannot be the fused kernel; other back ends have none to lose."""
     batch = frame.column("micro_batch_size") * frame.model.num_attention_heads / frame.tp

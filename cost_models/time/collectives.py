@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.time.frame import Frame, device_keys
+from cost_models.time.frame import Frame, device_keys, once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +42,16 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
     size, stride = np.asarray(size, dtype=np.float64), np.asarray(stride, dtype=np.float64)
     per_node = np.clip(np.floor(domain / stride), 1.0, size)
     link, network = pool.intra_node_link, pool.inter_node_link
-    reach = np.where(
-        np.minimum(size * stride, domain) <= pool.link_domain,
-        link.bandwidth,
-        min(link.bandwidth, frame.device.pcie_bandwidth),
-    )
-    sharing = stride if link.shared_by_node else 1.0
+    joined = np.minimum(size * stride, domain) <= pool.link_domain
+    direct = link.bandwidth * link_efficiency(frame) / (stride if link.shared_by_node else 1.0)
+    bridged = min(link.bandwidth, frame.device.pcie_bandwidth) * frame.factor("link_efficiency", "pcie") / stride
     cards = pool.gpus_per_node if network.shared_by_node else 1.0
     return Group(
         size=size,
         stride=stride,
         per_node=per_node,
         nodes=np.ceil(size / per_node),
-        link_rate=reach * link_efficiency(frame) / sharing,
+        link_rate=np.where(joined, direct, bridged),
         network_rate=network.bandwidth * frame.factor("network_efficiency", network.name, "default") / cards,
         link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
         network_latency=network.latency_seconds + frame.factor("network_step_seconds", network.name, "default"),
@@ -121,26 +118,31 @@ def neighbour_seconds(group: Group, size: Any) -> Any:
     return np.where(group.size > 1, size / rate + np.where(slow, group.network_latency, group.link_latency), 0.0)
 
 
+@once
 def tensor_group(frame: Frame) -> Group:
     """Tensor-parallel ranks."""
     return group(frame, frame.tp, 1.0)
 
 
+@once
 def context_group(frame: Frame) -> Group:
     """Context-parallel ranks."""
     return group(frame, frame.cp, frame.tp)
 
 
+@once
 def replica_group(frame: Frame) -> Group:
     """Ranks that hold the same dense weights: data- and context-parallel together."""
     return group(frame, frame.replicas, frame.tp)
 
 
+@once
 def expert_group(frame: Frame) -> Group:
     """Ranks that hold different experts of one layer."""
     return group(frame, frame.ep, frame.etp)
 
 
+@once
 def expert_replica_group(frame: Frame) -> Group:
     """Ranks that hold the same experts."""
     return group(frame, frame.expert_replicas, frame.ep * frame.etp)
@@ -155,10 +157,16 @@ def tensor_parallel_seconds(frame: Frame, reductions: float | Any) -> Any:
     Source: Megatron-LM, arXiv:1909.08053 section 3; equal volume with sequence parallelism, arXiv:2205.05198
     section 4.2.2.
     """
+    return reductions * _hidden_state_reduction(frame)
+
+
+@once
+def _hidden_state_reduction(frame: Frame) -> Any:
     size = frame.tokens * frame.model.hidden_size * frame.width
-    return np.where(frame.tp > 1, reductions * all_reduce_seconds(tensor_group(frame), size), 0.0)
+    return np.where(frame.tp > 1, all_reduce_seconds(tensor_group(frame), size), 0.0)
 
 
+@once
 def ring_exchange_seconds(frame: Frame) -> Any:
     r"""Keys and values travelling once around the context-parallel ranks, forward of one layer. [s]
 

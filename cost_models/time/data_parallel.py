@@ -9,7 +9,7 @@ import numpy as np
 from cost_models.parameters import Split, Weight, local_parameters
 from cost_models.time.collectives import Group, expert_replica_group, reduce_scatter_seconds, replica_group
 from cost_models.time.compression import kernel_seconds, wire_bytes
-from cost_models.time.frame import Frame
+from cost_models.time.frame import Frame, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,14 @@ def local(frame: Frame, weights: Iterable[Weight]) -> Local:
     return Local(dense, experts)
 
 
+@once
 def reduce_bytes(frame: Frame) -> Any:
     """Bytes per parameter of a gradient reduction, after compression. [bytes]"""
     full = np.where(frame.precision_is("fp32"), 4.0, frame.by_backend("reduce_bytes_per_parameter"))
     return wire_bytes(frame, full)
 
 
+@once
 def gather_bytes(frame: Frame) -> Any:
     """Bytes per parameter of a parameter gather. [bytes]"""
     stored = frame.factor("quantized_bytes_per_parameter") if frame.job.training.method == "qlora" else 2.0
@@ -68,6 +70,7 @@ def _one(group: Group, size: Any) -> Any:
     return np.where((group.size > 1) & (size > 0), reduce_scatter_seconds(group, size), 0.0)
 
 
+@once
 def gathers_per_pass(frame: Frame) -> tuple[Any, Any]:
     """Parameter gathers of a micro-batch's forward and backward. [gathers]
 
@@ -79,6 +82,7 @@ def gathers_per_pass(frame: Frame) -> tuple[Any, Any]:
     return np.where(frame.sharded | once, 1.0, 0.0), np.where(frame.sharded, 1.0, 0.0)
 
 
+@once
 def reduces_per_micro_batch(frame: Frame) -> Any:
     """1 where gradients are reduce-scattered after every micro-batch, so that only a shard is accumulated.
 

@@ -1,9 +1,9 @@
 """What every time formula needs to know, gathered once per pricing: degrees, tokens, and the calibration by row."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Frame:
     job: Job
     strategy: Strategy
     calibration: Calibration
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What `once` has computed already."""
 
     def column(self, name: str) -> Any:
         """A column of the strategy as floats."""
@@ -147,18 +149,19 @@ class Frame:
     def by_backend(self, name: str) -> Any:
         """A factor of each row's back end; `backend-adapters` is tried first when adapters are trained."""
         suffixes = ("-adapters", "") if self.adapters else ("",)
-        return lookup(
-            self.strategy.backend, BACKENDS, lambda backend: self.calibration(name, *(backend + s for s in suffixes))
-        )
+        return self._of_backend(name, lambda backend: [backend + suffix for suffix in suffixes])
 
     def by_backend_and_device(self, name: str) -> Any:
-        """A factor of the back end on this device's family, else of the device alone (narrowest first)."""
+        """A factor of the back end on this device or its family, else of the device alone (narrowest first)."""
         keys = device_keys(self.device)
+        return self._of_backend(name, lambda backend: [*(f"{key}.{backend}" for key in keys[:2]), *keys])
 
-        def value(backend: str) -> float:
-            return self.calibration(name, *(f"{k}.{backend}" for k in keys[:2]), *keys)
-
-        return lookup(self.strategy.backend, BACKENDS, value)
+    def _of_backend(self, name: str, particulars: Callable[[str], list[str]]) -> Any:
+        if name not in self.memo:
+            self.memo[name] = lookup(
+                self.strategy.backend, BACKENDS, lambda backend: self.calibration(name, *particulars(backend))
+            )
+        return self.memo[name]
 
     def backend_is(self, *names: str) -> Any:
         """Rows whose back end is one of `names`."""
@@ -176,6 +179,26 @@ class Frame:
     def hbm(self) -> Any:
         """Memory bandwidth that streaming kernels reach. [bytes/s]"""
         return self.device.memory_bandwidth * self.device_factor("memory_efficiency")
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def once(
+    formula: Callable[Concatenate[Frame, Arguments], Result],
+) -> Callable[Concatenate[Frame, Arguments], Result]:
+    """Evaluate a formula once per frame and arguments: many terms share it, and its columns are long."""
+
+    @wraps(formula)
+    def remembered(frame: Frame, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        key = (formula, args, tuple(kwargs.items()))
+        if key not in frame.memo:
+            frame.memo[key] = formula(frame, *args, **kwargs)
+        result: Result = frame.memo[key]
+        return result
+
+    return remembered
 
 
 def overlapped(busy: Array, communication: Array, exposed_share: Array, contention: Any) -> tuple[Any, Any]:

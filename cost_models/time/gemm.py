@@ -10,7 +10,7 @@ from cost_models.parameters import Split, Weight, layer_weights
 from cost_models.specs.choices import PRECISIONS
 from cost_models.specs.cluster import DeviceSpec
 from cost_models.specs.model import LayerKind
-from cost_models.time.frame import Frame, device_keys, lookup
+from cost_models.time.frame import Frame, device_keys, lookup, once
 
 
 def matmul_seconds(flops: Array, rate: Array) -> Array:
@@ -41,6 +41,7 @@ def peak_flops(device: DeviceSpec, precision: str) -> tuple[str, float]:
     raise BrokenRule(f"precision {precision} needs one of {', '.join(chain)} but {device.name} has {', '.join(peaks)}")
 
 
+@once
 def peak_rate(frame: Frame) -> Any:
     """Peak of what stays 16-bit in an fp8 run, by row: attention and head. [FLOP/s]"""
     return lookup(
@@ -48,6 +49,7 @@ def peak_rate(frame: Frame) -> Any:
     )
 
 
+@once
 def sustained_rate(frame: Frame, *, sixteen_bit: bool = False) -> Any:
     """Rate of linear layers by row; with `sixteen_bit`, of what stays 16-bit in an fp8 run. [FLOP/s]"""
     device = frame.device

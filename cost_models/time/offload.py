@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.time.data_parallel import Local, gather_bytes
-from cost_models.time.frame import Frame
+from cost_models.time.frame import Frame, once
 from cost_models.time.optimizer import shards, update_seconds
 
 
@@ -39,6 +39,7 @@ def parameter_fetch_seconds(frame: Frame, count: Local) -> Any:
     return np.where(frame.column("parameter_offload") > 0, mine / pcie_rate(frame), 0.0)
 
 
+@once
 def activation_copy_seconds(frame: Frame) -> Any:
     """Copying one layer's boundary activation to the host in the forward, or back in the backward. [s]
 

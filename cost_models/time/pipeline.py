@@ -7,9 +7,10 @@ import numpy as np
 from cost_models.parameters import padded_vocabulary
 from cost_models.time.collectives import group, neighbour_seconds
 from cost_models.time.data_parallel import reduce_bytes
-from cost_models.time.frame import Frame
+from cost_models.time.frame import Frame, once
 
 
+@once
 def boundary_seconds(frame: Frame) -> Any:
     r"""Point-to-point transfers of one micro-batch at one stage, forward and backward. [s]
 
@@ -26,6 +27,7 @@ def boundary_seconds(frame: Frame) -> Any:
     return 2 * neighbour_seconds(group(frame, frame.pp, stride), size)
 
 
+@once
 def tied_embedding_seconds(frame: Frame) -> Any:
     """Summing the gradients of a tied embedding held by the first and the last stage, once a step. [s]
 

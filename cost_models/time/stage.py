@@ -13,7 +13,7 @@ from cost_models.time.adapters import stage_weights, trained_layer_weights, trai
 from cost_models.time.collectives import tensor_parallel_seconds
 from cost_models.time.data_parallel import local, step_seconds
 from cost_models.time.elementwise import streaming_seconds
-from cost_models.time.frame import Frame, lookup
+from cost_models.time.frame import Frame, lookup, once
 from cost_models.time.gemm import backward_passes, matmul_seconds, sustained_rate
 from cost_models.time.layer import Streams
 from cost_models.time.offload import optimizer_offload_seconds
@@ -31,6 +31,7 @@ class HeadTime:
     traffic: Any
 
 
+@once
 def head_seconds(frame: Frame) -> HeadTime:
     r"""Output matrix and loss of one micro-batch. [s]
 
@@ -50,6 +51,7 @@ def head_seconds(frame: Frame) -> HeadTime:
     return HeadTime(gemm, times * gemm, streaming_seconds(per_logit * frame.tokens * vocabulary, frame.hbm))
 
 
+@once
 def embedding_seconds(frame: Frame) -> Any:
     """Looking up and scattering back the embedding of one micro-batch. [s]"""
     elements = frame.tokens * frame.model.hidden_size / frame.sp
