@@ -62,7 +62,8 @@ KNOWLEDGE: dict[str, tuple[Callable[[ast.Module], Iterator[int]], tuple[str, ...
     # kind: (where it shows, floors searched, its one place)
     "HTTP status codes": (_status_codes, FLOORS, ("service/problems.py",)),
     "shell text": (_shell_text, FLOORS, ("planner/exporters/",)),
-    "rounding of coefficients": (_rounding, ("solver",), ("solver/rounding.py",)),
+    # Bounds divide sums of coefficients that are integers already, and may tighten them to the next one.
+    "rounding of coefficients": (_rounding, ("solver",), ("solver/rounding.py", "solver/bounds/")),
     "SQL": (_database, FLOORS, ("service/storage/",)),
 }
 
