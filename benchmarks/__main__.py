@@ -12,7 +12,9 @@ HOMOGENEOUS = ("I1", "I2", "I3", "I4", "I5", "I6")
 def main() -> int:
     """Solve and time; exits 1 when an answer is not proven."""
     unproven = 0
-    print(f"{'instance':9} {'mode':9} {'status':11} {'seconds':>8} {'priced':>9} {'solved':>7} {'value':>12} {'gap':>8}")
+    print(
+        f"{'instance':9} {'mode':9} {'status':11} {'seconds':>8} {'priced':>9} {'solved':>7} {'value':>12} {'gap':>8}"
+    )
     for name in sys.argv[1:] or HOMOGENEOUS:
         for mode in MODES:
             started = time.perf_counter()
