@@ -39,8 +39,8 @@ def num_attention_heads(fields: Fields) -> int:
 def key_value_heads(fields: Fields, default: int | None = None) -> int:
     """Key-value heads; absent means the class `default`; null, or no default, as many as query heads."""
     if default is None or fields.mentions("num_key_value_heads"):
-        default = num_attention_heads(fields)
-    return fields.integer(*KEY_VALUE_HEADS, default=default)
+        return fields.integer(*KEY_VALUE_HEADS, default=num_attention_heads(fields))
+    return fields.size(*KEY_VALUE_HEADS, default=default)
 
 
 def head_width(fields: Fields, default: int | None = None) -> int:
@@ -49,7 +49,9 @@ def head_width(fields: Fields, default: int | None = None) -> int:
     Raises:
         BrokenRule: the heads do not divide hidden_size.
     """
-    stated = fields.optional_integer("head_dim") or (None if fields.mentions("head_dim") else default)
+    if default is not None and not fields.mentions("head_dim"):
+        return fields.size("head_dim", default=default)
+    stated = fields.optional_integer("head_dim")
     if stated is not None:
         return stated
     hidden, heads = hidden_size(fields), num_attention_heads(fields)

@@ -21,25 +21,25 @@ def routed_experts(fields: Fields, *, first_dense: int, shared: int, per_token: 
         "layers": layer_kinds(["full"] * layers, lambda i: i >= prefix and i % every == 0),
         "moe": {
             "num_experts": fields.integer(*EXPERTS),
-            "num_experts_per_tok": fields.integer("num_experts_per_tok", default=per_token),
+            "num_experts_per_tok": fields.size("num_experts_per_tok", default=per_token),
             "moe_intermediate_size": width,
-            "shared_expert_intermediate_size": width * fields.integer("n_shared_experts", default=shared, least=0),
+            "shared_expert_intermediate_size": width * fields.size("n_shared_experts", default=shared, least=0),
         },
     }
 
 
 def latent_attention(fields: Fields) -> dict[str, Any]:
     """Ranks of multi-head latent attention; `q_lora_rank` null projects queries directly (V2-Lite)."""
-    nope = fields.integer("qk_nope_head_dim", default=128)
-    rope = fields.integer("qk_rope_head_dim", default=64)
+    nope = fields.size("qk_nope_head_dim", default=128)
+    rope = fields.size("qk_rope_head_dim", default=64)
     rank = fields.optional_integer("q_lora_rank") or (None if fields.mentions("q_lora_rank") else 1536)
     bias = fields.flag("attention_bias", default=False)
     mla = {
         "q_lora_rank": rank,
-        "kv_lora_rank": fields.integer("kv_lora_rank", default=512),
+        "kv_lora_rank": fields.size("kv_lora_rank", default=512),
         "qk_nope_head_dim": nope,
         "qk_rope_head_dim": rope,
-        "v_head_dim": fields.integer("v_head_dim", default=128),
+        "v_head_dim": fields.size("v_head_dim", default=128),
     }
     return {
         "num_key_value_heads": num_attention_heads(fields),

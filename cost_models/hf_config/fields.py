@@ -51,7 +51,9 @@ class Fields:
     def assume(self, key: str, value: Any, why: str) -> None:
         """Record what a convention filled in."""
         shown = str(value).lower() if isinstance(value, bool) else value
-        self.assumed.append(f"{self.prefix}{key}={shown} ({why})")
+        text = f"{self.prefix}{key}={shown} ({why})"
+        if text not in self.assumed:
+            self.assumed.append(text)
 
     def error(self, key: str, value: Any, rule: str) -> SpecError:
         """`where: key value rule`, to be raised."""
@@ -92,8 +94,18 @@ class Fields:
         """
         value = self.optional_integer(*keys, least=least, most=most)
         if value is None and default is None:
-            raise self.missing(keys[0])
+            raise self.missing(keys[0], f"also spelled {', '.join(keys[1:])}" if keys[1:] else "")
         return default if value is None else value  # type: ignore[return-value]
+
+    def size(self, *keys: str, default: int | None, least: int = 1) -> int:
+        """As `integer`, for sizes that cost memory or time: taking the config class's default is recorded.
+
+        Raises:
+            MissingKey, SpecError: as `integer`.
+        """
+        if default is not None and not self.has(*keys):
+            self.assume(keys[0], default, "default of its config class in transformers")
+        return self.integer(*keys, default=default, least=least)
 
     def optional_number(self, key: str) -> float | None:
         """A finite positive number, or None.

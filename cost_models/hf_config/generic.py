@@ -3,7 +3,16 @@
 from typing import Any, Final
 
 from cost_models.errors import SpecError
-from cost_models.hf_config.common import EXPERTS, attention_kinds, decoder, head_width, layer_kinds, num_hidden_layers
+from cost_models.hf_config.common import (
+    EXPERTS,
+    KEY_VALUE_HEADS,
+    attention_kinds,
+    decoder,
+    head_width,
+    layer_kinds,
+    num_attention_heads,
+    num_hidden_layers,
+)
 from cost_models.hf_config.deepseek import latent_attention
 from cost_models.hf_config.fields import Fields
 from cost_models.specs.model import ModelSpec
@@ -37,7 +46,7 @@ def generic(fields: Fields) -> ModelSpec:
         "activation": activation,
         "gated_mlp": fields.flag("gated_mlp", default=activation in _GATED),
         "qkv_bias": fields.flag("qkv_bias", "use_qkv_bias", "add_qkv_bias", default=attention_bias),
-        "attention_output_bias": fields.flag("attention_output_bias", default=attention_bias),
+        "attention_output_bias": fields.flag("attention_output_bias", "attention_out_bias", default=attention_bias),
         "mlp_bias": fields.flag("mlp_bias", "use_bias", "bias", default=False),
         "head_bias": fields.flag("lm_head_bias", "head_bias", default=False),
         "qk_norm": "head" if fields.flag("use_qk_norm", "qk_norm", "qk_layernorm", default=False) else "none",
@@ -47,6 +56,8 @@ def generic(fields: Fields) -> ModelSpec:
         fields.assume("gated_mlp", facts["gated_mlp"], f"{why}, from activation {activation}")
     if not fields.has("tie_word_embeddings"):
         fields.assume("tie_word_embeddings", False, why)
+    if not fields.has(*KEY_VALUE_HEADS) and not fields.has("kv_lora_rank"):
+        fields.assume("num_key_value_heads", num_attention_heads(fields), f"{why}, one for each query head")
     facts |= _attention(fields) | _layers(fields)
     return decoder(fields, **facts)
 

@@ -29,7 +29,7 @@ def _plain(fields: Fields, **facts: Any) -> ModelSpec:
 
 
 def _learned(fields: Fields, default: int | None) -> dict[str, Any]:
-    rows = fields.integer("n_positions", "max_position_embeddings", default=default)
+    rows = fields.size("n_positions", "max_position_embeddings", default=default)
     return {"position_embedding": "learned", "position_embedding_rows": rows, "max_position_embeddings": rows}
 
 
@@ -78,4 +78,10 @@ def _unrolled(fields: Fields) -> list[str]:
         raise fields.error("attention_types", groups, 'is not a list such as [[["global", "local"], 12]]') from None
 
 
-READERS: Final[dict[str, Reader]] = {"gpt2": gpt2, "gpt_bigcode": gpt_bigcode, "gptj": gptj, "gpt_neo": gpt_neo}
+READERS: Final[dict[str, Reader]] = {
+    "gpt2": gpt2,
+    "gpt-sw3": gpt2,
+    "gpt_bigcode": gpt_bigcode,
+    "gptj": gptj,
+    "gpt_neo": gpt_neo,
+}

@@ -31,7 +31,7 @@ def gpt_oss(fields: Fields) -> ModelSpec:
         layers=layer_kinds(kinds, lambda _: True),
         moe={
             "num_experts": fields.integer(*EXPERTS),
-            "num_experts_per_tok": fields.integer("num_experts_per_tok", "experts_per_token", default=4),
+            "num_experts_per_tok": fields.size("num_experts_per_tok", "experts_per_token", default=4),
             "moe_intermediate_size": fields.integer("intermediate_size"),
             "router_bias": True,
             "expert_bias": True,

@@ -1,6 +1,6 @@
 """Llama and the dense models that keep its block: RMSNorm, gated MLP, rotary, grouped key-value heads.
 
-Defaults are those of transformers' LlamaConfig, MistralConfig, SmolLM3Config, GraniteConfig, Olmo2Config, CohereConfig,
+Defaults are those of transformers' LlamaConfig, MistralConfig, SmolLM3Config, GraniteConfig, Exaone4Config,
 and of the published remote-code configuration classes of InternLM, Baichuan and Yi.
 """
 
@@ -64,25 +64,11 @@ def granite(fields: Fields) -> ModelSpec:
     )
 
 
-def olmo2(fields: Fields) -> ModelSpec:
-    """OLMo 2 (arXiv:2501.00656): norms after the blocks, qk-norm over the whole projection."""
-    bias = fields.flag("attention_bias", default=False)
-    return decoder(fields, qkv_bias=bias, attention_output_bias=bias, qk_norm="full")
-
-
-def cohere(fields: Fields) -> ModelSpec:
-    """Command R: parallel residual with one LayerNorm without bias."""
-    bias = fields.flag("attention_bias", default=False)
-    return decoder(
-        fields,
-        tied=True,
-        qkv_bias=bias,
-        attention_output_bias=bias,
-        normalization="layernorm",
-        norms_per_layer=1,
-        parallel_residual=True,
-        qk_norm="full" if fields.flag("use_qk_norm", default=False) else "none",
-    )
+def exaone4(fields: Fields) -> ModelSpec:
+    """EXAONE 4: Llama's projections with qk-norm per head; norms after the blocks."""
+    window = fields.optional_integer("sliding_window") or (None if fields.mentions("sliding_window") else 4096)
+    every = fields.integer("sliding_window_pattern", default=4) if window is not None else 1
+    return decoder(fields, qk_norm="head", **sliding_layers(fields, window, lambda i: (i + 1) % every != 0))
 
 
 def internlm(fields: Fields) -> ModelSpec:
@@ -127,8 +113,7 @@ READERS: Final[dict[str, Reader]] = {
     "ministral": mistral,
     "smollm3": smollm3,
     "granite": granite,
-    "olmo2": olmo2,
-    "cohere": cohere,
+    "exaone4": exaone4,
     "internlm": internlm,
     "internlm2": internlm2,
     "internlm3": internlm3,

@@ -25,7 +25,7 @@ def _experts_everywhere(fields: Fields, **facts: Any) -> ModelSpec:
         layers=layer_kinds(kinds, lambda _: True),
         moe={
             "num_experts": fields.integer(*EXPERTS),
-            "num_experts_per_tok": fields.integer("num_experts_per_tok", default=2),
+            "num_experts_per_tok": fields.size("num_experts_per_tok", default=2),
             "moe_intermediate_size": fields.integer(*INTERMEDIATE),
         },
         **facts,

@@ -81,6 +81,8 @@ def text_fields(fields: Fields) -> tuple[Fields, str]:
     if fields.stated("tie_word_embeddings") is not None:
         defaults["tie_word_embeddings"] = fields.stated("tie_word_embeddings")
     text = fields.nested(key, defaults)
+    for absent in sorted(TEXT_DEFAULTS.get(kind, {}).keys() - {k for k in inner.written() if inner.has(k)}):
+        text.assume(absent, defaults[absent], f"default of {kind}'s config class in transformers")
     if fields.has("vision_config", "audio_config", "vit_config"):
         text.assume("planned_part", "text decoder", "the vision and audio towers of a multimodal model are not planned")
     return text, kind

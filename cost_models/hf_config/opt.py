@@ -17,7 +17,7 @@ def opt(fields: Fields) -> ModelSpec:
     """
     hidden = hidden_size(fields)
     width = fields.integer("word_embed_proj_dim", default=hidden)
-    positions = fields.integer("max_position_embeddings", default=2048)
+    positions = fields.size("max_position_embeddings", default=2048)
     bias = fields.flag("enable_bias", default=True)
     pre_norm = fields.flag("do_layer_norm_before", default=True)
     return decoder(

@@ -79,7 +79,7 @@ def _experts(fields: Fields, slides: Callable[[int], bool], per_token: int) -> d
     sparse = [i not in dense and (i + 1) % step == 0 for i in range(num_hidden_layers(fields))]
     moe = {
         "num_experts": fields.integer(*EXPERTS),
-        "num_experts_per_tok": fields.integer("num_experts_per_tok", default=per_token),
+        "num_experts_per_tok": fields.size("num_experts_per_tok", default=per_token),
         "moe_intermediate_size": fields.integer("moe_intermediate_size"),
     }
     return {

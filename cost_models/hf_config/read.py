@@ -104,7 +104,7 @@ def _refuse_other_kinds(whole: Fields, fields: Fields, model_type: str) -> None:
     if model_type in READERS:
         return
     if model_type in _NO_DECODERS and not fields.flag("is_decoder", default=False):
-        raise SpecError(f"{fields.where}: model_type {model_type!r} is none, but {rule}")
+        raise SpecError(f"{fields.where}: model_type {model_type!r} names something else, but {rule}")
     architectures = [str(a) for a in whole.sequence("architectures") or ()]
     if (
         architectures

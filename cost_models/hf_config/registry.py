@@ -6,6 +6,7 @@ from typing import Final
 
 from cost_models.hf_config import (
     bloom,
+    cohere,
     deepseek,
     falcon,
     gemma,
@@ -17,6 +18,8 @@ from cost_models.hf_config import (
     llama4,
     mixtral,
     mpt,
+    nemotron,
+    olmo,
     opt,
     phi,
     qwen,
@@ -27,6 +30,7 @@ from cost_models.hf_config.generic import generic
 
 FAMILIES: Final[tuple[ModuleType, ...]] = (
     bloom,
+    cohere,
     deepseek,
     falcon,
     gemma,
@@ -38,6 +42,8 @@ FAMILIES: Final[tuple[ModuleType, ...]] = (
     llama4,
     mixtral,
     mpt,
+    nemotron,
+    olmo,
     opt,
     phi,
     qwen,

@@ -15,6 +15,8 @@ MOST_BYTES: Final = 2**20
 """A config.json is a few kB; the largest published ones carry label tables of some 100 kB."""
 _PATIENCE_SECONDS: Final = 10
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_ID_LENGTH: Final = 96
+"""Longest id that the Hub accepts (huggingface_hub `validate_repo_id`)."""
 
 
 def load_model(source: str | Path | Mapping[str, Any]) -> ModelSpec:
@@ -32,7 +34,8 @@ def load_model(source: str | Path | Mapping[str, Any]) -> ModelSpec:
 
 def _is_path(source: str) -> bool:
     try:
-        return source.endswith(".json") or source.startswith((".", "/", "~")) or Path(source).exists()
+        found = source != "" and (Path(source).is_file() or (Path(source) / "config.json").is_file())
+        return found or source.endswith(".json") or source.startswith((".", "/", "~"))
     except (OSError, ValueError):
         return False
 
@@ -98,7 +101,7 @@ def load_hub(repository: str) -> ModelSpec:
     Raises:
         SpecError: malformed id, `huggingface_hub` not installed, offline, absent or gated.
     """
-    if not _HUB_ID.fullmatch(repository):
+    if not _HUB_ID.fullmatch(repository) or len(repository) > _HUB_ID_LENGTH:
         raise SpecError(f"{repository[:100]!r} is neither a file nor a Hub id such as org/name")
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - optional, and slow to import
