@@ -74,7 +74,7 @@ def _fused(frame: Frame, kind: LayerKind) -> CoreTime:
     """
     rate = peak_rate(frame) * frame.by_backend_and_device("flash_efficiency")
     small = min(1.0, frame.model.head_dim / 128)
-    head = float(np.float64(f"{small ** frame.factor('flash_head_exponent'):.9g}"))
+    head = float(f"{small ** frame.factor('flash_head_exponent'):.9g}")
     kernel = np.where(frame.attention_is("sdpa"), frame.factor("sdpa_efficiency_over_flash"), 1.0)
     window = frame.model.sliding_window if kind.attention == "sliding" else None
     flops = core_flops(frame, attended_tokens(frame.job.training.sequence_length, window))

@@ -8,7 +8,6 @@ from cost_models.arrays import Array
 from cost_models.errors import BrokenRule
 from cost_models.parameters import Split, Weight, layer_weights
 from cost_models.specs.choices import PRECISIONS
-from cost_models.specs.cluster import DeviceSpec
 from cost_models.specs.model import LayerKind
 from cost_models.time.frame import Frame, device_keys, lookup, once
 
@@ -24,16 +23,20 @@ def matmul_seconds(flops: Array, rate: Array) -> Array:
     return flops / rate
 
 
-def peak_flops(device: DeviceSpec, precision: str) -> tuple[str, float]:
+def peak_flops(frame: Frame, precision: str) -> tuple[str, float]:
     """The dtype in which a device multiplies matrices of a precision, and its peak. [FLOP/s]
 
     fp16 and bf16 run at one rate on tensor cores, so either stands for the other where a device has cores for it;
-    a device without tensor cores for bf16 (before Ampere) multiplies in fp32.
+    a device without tensor cores for bf16 (before Ampere) multiplies in fp32. Where no fp32 rate is published it is
+    a share of the 16-bit rate.
 
     Raises:
         BrokenRule: the device states no usable rate.
     """
-    peaks = device.peak_flops
+    device, peaks = frame.device, frame.device.peak_flops
+    sixteen = next((peaks[dtype] for dtype in ("bf16", "fp16") if dtype in peaks), None)
+    if "fp32" not in peaks and sixteen is not None:
+        peaks = peaks | {"fp32": sixteen * frame.factor("unpublished_fp32_share")}
     chain = {"fp8": ("fp8",), "fp16": ("fp16", "bf16", "fp32"), "bf16": ("bf16", "fp32"), "fp32": ("fp32",)}[precision]
     for dtype in chain:
         if dtype in peaks:
@@ -44,9 +47,7 @@ def peak_flops(device: DeviceSpec, precision: str) -> tuple[str, float]:
 @once
 def peak_rate(frame: Frame) -> Any:
     """Peak of what stays 16-bit in an fp8 run, by row: attention and head. [FLOP/s]"""
-    return lookup(
-        frame.strategy.precision, PRECISIONS, lambda p: peak_flops(frame.device, "bf16" if p == "fp8" else p)[1]
-    )
+    return lookup(frame.strategy.precision, PRECISIONS, lambda p: peak_flops(frame, "bf16" if p == "fp8" else p)[1])
 
 
 @once
@@ -55,7 +56,7 @@ def sustained_rate(frame: Frame, *, sixteen_bit: bool = False) -> Any:
     device = frame.device
 
     def rate(precision: str) -> float:
-        dtype, peak = peak_flops(device, "bf16" if sixteen_bit and precision == "fp8" else precision)
+        dtype, peak = peak_flops(frame, "bf16" if sixteen_bit and precision == "fp8" else precision)
         tensor_dtype = "bf16" if dtype == "fp16" else dtype
         keys = dict.fromkeys(f"{key}.{kind}" for key in device_keys(device) for kind in (dtype, tensor_dtype))
         return peak * frame.factor("gemm_efficiency", *keys)
