@@ -1,5 +1,7 @@
 """Model FLOPs: what training needs by arithmetic alone, for MFU."""
 
+from collections import Counter
+
 from cost_models.job import Job
 from cost_models.parameters import Split, head_weights, layer_weights
 from cost_models.specs.model import LayerKind, ModelSpec
@@ -43,7 +45,7 @@ def model_flops(job: Job, sequences: int) -> float:
     head = model.vocab_size * (model.embedding_projection or model.hidden_size)
     head += sum(w.out_features * w.in_features for w in head_weights(model) if w.name == "project_out")
     total = (6.0 if lora is not None and lora.train_embeddings else per_element) * head
-    for kind in model.layer_sequence:
-        total += per_element * matrix_elements(model, kind)
-        total += 3.0 * attention_flops_per_token(model, kind, training.sequence_length)
+    for kind, layers in Counter(model.layer_sequence).items():
+        total += layers * per_element * matrix_elements(model, kind)
+        total += layers * 3.0 * attention_flops_per_token(model, kind, training.sequence_length)
     return total * sequences * training.sequence_length

@@ -13,7 +13,7 @@ from cost_models.time.adapters import adapter_seconds, trained_layer_weights
 from cost_models.time.attention import core_seconds
 from cost_models.time.collectives import ring_exchange_seconds, tensor_parallel_seconds
 from cost_models.time.data_parallel import Local, gathers_per_pass, local, reduces_per_micro_batch, traffic
-from cost_models.time.frame import Frame, overlapped
+from cost_models.time.frame import Frame, once, overlapped
 from cost_models.time.gemm import backward_passes, linear_flops, matmul_seconds, sustained_rate
 from cost_models.time.moe import expert_seconds
 from cost_models.time.offload import activation_copy_seconds, parameter_fetch_seconds
@@ -95,6 +95,7 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     return forward, backward
 
 
+@once
 def layer_works(frame: Frame, kind: LayerKind) -> tuple[Work, ...]:
     """Work of one layer and micro-batch by recompute mode, in the order of RECOMPUTES."""
     forward, backward = passes(frame, kind)

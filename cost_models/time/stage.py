@@ -58,6 +58,7 @@ def embedding_seconds(frame: Frame) -> Any:
     return streaming_seconds(frame.factor("embedding_passes") * elements * frame.width, frame.hbm)
 
 
+@once
 def stage_work(frame: Frame, stage: int) -> Work:
     """Work of a stage class for one micro-batch, beside its layers."""
     has_embedding, has_head = stage in (FIRST, BOTH), stage in (LAST, BOTH)
@@ -83,6 +84,7 @@ def stage_work(frame: Frame, stage: int) -> Work:
     )
 
 
+@once
 def layer_tail(frame: Frame, kind: LayerKind) -> Work:
     """Once a step and layer: gradient reduction, parameter gather, optimizer."""
     parameters = local(frame, layer_weights(frame.model, kind))
@@ -94,6 +96,7 @@ def layer_tail(frame: Frame, kind: LayerKind) -> Work:
     )
 
 
+@once
 def stage_tail(frame: Frame, stage: int) -> Work:
     """Once a step and stage, beside its layers."""
     parameters = local(frame, stage_weights(frame, stage))
@@ -107,6 +110,7 @@ def stage_tail(frame: Frame, stage: int) -> Work:
     )
 
 
+@once
 def layer_offload(frame: Frame, kind: LayerKind) -> Work:
     """Once a step for every layer whose optimizer states live on the host."""
     return Work(exposed={"offload": optimizer_offload_seconds(frame, local(frame, trained_layer_weights(frame, kind)))})
