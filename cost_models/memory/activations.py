@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cost_models.arrays import Array
-from cost_models.memory.setting import Setting, Terms
+from cost_models.memory.setting import Setting, Terms, once
 
 NONE, SELECTIVE, FULL = range(3)
 ALWAYS: Final = (NONE, SELECTIVE)
@@ -44,7 +44,8 @@ class Moment:
 
     name: str
     added: Any
-    """Beyond what forward saved: gradients of activations and fp32 copies, less what is freed. [bytes per token and rank]"""
+    """Beyond what forward saved: gradients of activations and fp32 copies, less what is freed. [bytes per token and
+    rank]"""
     weights: tuple[str, ...] = ()
     """Last part of the names of the weights whose gradients of this layer exist by then."""
 
@@ -67,6 +68,7 @@ def saved_terms(setting: Setting, entries: tuple[Saved, ...], mode: int) -> Term
     return terms
 
 
+@once
 def boundary_bytes(setting: Setting) -> Array:
     r"""The layer input that full recompute keeps, one every k layers. [bytes per layer and micro-batch]
 

@@ -1,4 +1,5 @@
-"""From allocated bytes to what the device must hold: quantiles of the ledger's error and of the allocator's fragmentation."""
+"""From allocated bytes to what the device must hold: quantiles of the ledger's error and of the allocator's
+fragmentation."""
 
 from dataclasses import dataclass
 from statistics import NormalDist

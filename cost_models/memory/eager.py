@@ -10,7 +10,7 @@ import numpy as np
 
 from cost_models.memory.activations import NONE, ONLY_SELECTIVE, UNLESS_SELECTIVE, Moment, Saved, saved_bytes
 from cost_models.memory.moe import eager_experts
-from cost_models.memory.setting import Setting
+from cost_models.memory.setting import Setting, once
 from cost_models.memory.sharding import is_target
 from cost_models.parameters import Split, layer_weights
 from cost_models.specs.model import LayerKind
@@ -52,6 +52,7 @@ def _norms(setting: Setting) -> list[Saved]:
     ]
 
 
+@once
 def scores(setting: Setting) -> Any:
     """Materialised attention: fp32 softmax, its 16-bit copy, and the tanh of a soft cap. [bytes per token]
 
@@ -92,7 +93,8 @@ def _attention(setting: Setting) -> list[Saved]:
 
 
 def _mask(setting: Setting) -> list[Saved]:
-    """A padding mask is expanded to one s x s map per sample, kept by every sdpa layer. Source: transformers `masking_utils`."""
+    """A padding mask is expanded to one s x s map per sample, kept by every sdpa layer. Source: transformers
+    `masking_utils`."""
     if not setting.job.training.padded:
         return []
     length = setting.job.training.sequence_length
@@ -163,7 +165,8 @@ def _adapters(setting: Setting, kind: LayerKind) -> list[Saved]:
 def _operators_kept(setting: Setting, kind: LayerKind) -> list[Saved]:
     """Per-operator selective recompute keeps every second matrix product and the attention kernel.
 
-    Source: torchtitan `distributed/activation_checkpoint.py` (selective, "op"): 2h + 2q + 2kv + 2f + 2h beside the kernel's.
+    Source: torchtitan `distributed/activation_checkpoint.py` (selective, "op"): 2h + 2q + 2kv + 2f + 2h beside the
+    kernel's.
     """
     model, b, t, s = setting.model, setting.compute, setting.tensor, setting.sequence_shards
     width = model.intermediate_size
@@ -175,6 +178,7 @@ def _operators_kept(setting: Setting, kind: LayerKind) -> list[Saved]:
     ]
 
 
+@once
 def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     """Every saved tensor of one layer."""
     model, s = setting.model, setting.sequence_shards
@@ -201,6 +205,7 @@ def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     return (*parts, *_adapters(setting, kind), *_operators_kept(setting, kind))
 
 
+@once
 def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
     """The moments of a layer's backward at which memory may peak.
 

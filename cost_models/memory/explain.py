@@ -12,7 +12,6 @@ from cost_models.memory.allocator import margin
 from cost_models.memory.hosting import host_layer_bytes, host_rank_bytes, host_usable_bytes, node_bytes
 from cost_models.memory.instants import (
     INSTANTS,
-    Pieces,
     activation_terms,
     constant_terms,
     layer_terms,
@@ -20,6 +19,7 @@ from cost_models.memory.instants import (
     working_terms,
 )
 from cost_models.memory.overheads import communicator_bytes, context_bytes
+from cost_models.memory.pieces import Pieces
 from cost_models.memory.pricing import usable_bytes
 from cost_models.memory.setting import Setting, Terms, catalogued, merged, scaled
 from cost_models.schedule import in_flight, stage_class

@@ -11,7 +11,8 @@ from cost_models.memory.states import States
 
 
 def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibration) -> Any:
-    """Host bytes of one layer whose optimizer runs on the CPU: its states, fp32 master and fp32 gradient, pinned. [bytes]
+    """Host bytes of one layer whose optimizer runs on the CPU: its states, fp32 master and fp32 gradient, pinned.
+    [bytes]
 
     Source: ZeRO-Offload, arXiv:2101.06840, section 4.
     """
@@ -30,7 +31,8 @@ def offloaded_weight_bytes(setting: Setting, whole: Array, calibration: Calibrat
 def offloaded_activation_bytes(
     setting: Setting, boundary: Array, layers: Any, flight: Any, calibration: Calibration
 ) -> Any:
-    """Host bytes of boundaries that activation offload moves: all layers of a stage, all micro-batches in flight. [bytes]"""
+    """Host bytes of boundaries that activation offload moves: all layers of a stage, all micro-batches in flight.
+    [bytes]"""
     on = np.where(np.asarray(setting.strategy.activation_offload) > 0, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * boundary * layers * flight
 

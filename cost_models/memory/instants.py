@@ -5,21 +5,15 @@ them by one configuration's layer counts. Nothing else knows what is alive when.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
-from cost_models.calibration import Calibration
-from cost_models.memory import eager, megatron
+from cost_models.memory import backward, eager
 from cost_models.memory.activations import (
     FULL,
     NONE,
-    SELECTIVE,
-    Moment,
-    Saved,
     boundary_bytes,
-    saved_bytes,
     saved_terms,
 )
 from cost_models.memory.logits import evaluation_terms, loss_terms
@@ -32,12 +26,12 @@ from cost_models.memory.overheads import (
     small_bytes,
     workspace_terms,
 )
-from cost_models.memory.setting import Setting, Terms, larger, merged, scaled
-from cost_models.memory.sharding import Held, embedding_held, head_held, layer_held, local
-from cost_models.memory.states import States, cast_bytes, gradient_bytes, states
-from cost_models.parameters import Split, embedding_weights, layer_weights
-from cost_models.schedule import BOTH, FIRST, LAST, STAGE_CLASSES
-from cost_models.specs.model import LayerKind
+from cost_models.memory.pieces import WITH_EMBEDDING, WITH_HEAD, Pieces
+from cost_models.memory.setting import Setting, Terms, merged, once, scaled
+from cost_models.memory.sharding import local
+from cost_models.memory.states import States, cast_bytes
+from cost_models.parameters import embedding_weights, layer_weights
+from cost_models.schedule import BOTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,81 +61,6 @@ INSTANTS: Final = (
 )
 LOAD, LOSS, BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD, STEP, FIRST_STEP, EVALUATION, SAVE = range(len(INSTANTS))
 _COMPUTING: Final = (LOSS, BACKWARD_LAST, BACKWARD_FIRST)
-_EMBEDDING: Final = (FIRST, BOTH)
-_HEAD: Final = (LAST, BOTH)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pieces:
-    """What the instants are put together from, computed once."""
-
-    setting: Setting
-    calibration: Calibration
-
-    @cached_property
-    def layers(self) -> tuple[Held, ...]:
-        """Parameters of one layer, by kind."""
-        return tuple(layer_held(self.setting, kind) for kind in self.setting.kinds)
-
-    @cached_property
-    def layer_states(self) -> tuple[States, ...]:
-        """States of one layer, by kind."""
-        return tuple(states(self.setting, held) for held in self.layers)
-
-    @cached_property
-    def embedding(self) -> Held:
-        """Parameters of the embedding."""
-        return embedding_held(self.setting)
-
-    @cached_property
-    def heads(self) -> dict[int, Held]:
-        """Parameters of the head, by stage class: a last stage apart from the first has its own tied copy."""
-        return {c: head_held(self.setting, own_tied_copy=c == LAST) for c in _HEAD}
-
-    @cached_property
-    def ends(self) -> tuple[tuple[States | None, States | None], ...]:
-        """States of embedding and head, by stage class."""
-        empty: tuple[States | None, ...] = (None,) * len(STAGE_CLASSES)
-        embedding, heads = list(empty), list(empty)
-        for c in _EMBEDDING:
-            embedding[c] = states(self.setting, self.embedding)
-        for c in _HEAD:
-            heads[c] = states(self.setting, self.heads[c])
-        return tuple(zip(embedding, heads, strict=True))
-
-    @cached_property
-    def whole(self) -> Any:
-        """Parameters of an average stage, before ZeRO. [parameters]"""
-        counts = [self.setting.model.layer_sequence.count(kind) for kind in self.setting.kinds]
-        layers = sum(
-            (c * (h.base + h.adapter) for c, h in zip(counts, self.layers, strict=True)),
-            np.zeros_like(self.setting.tensor),
-        )
-        return (layers + self.embedding.base + self.heads[BOTH].base) / self.setting.strategy.pipeline_parallel
-
-    @cached_property
-    def styles(self) -> tuple[bool, ...]:
-        """Which ledgers occur among the candidates: eager, Megatron."""
-        return bool(np.any(self.setting.eager)), bool(np.any(~np.asarray(self.setting.eager)))
-
-    @cached_property
-    def saved(self) -> tuple[tuple[tuple[Saved, ...], tuple[Saved, ...]], ...]:
-        """Entries of one layer by kind, in the eager and in Megatron's ledger; empty where no candidate needs them."""
-        return tuple(
-            (
-                eager.layer(self.setting, kind) if self.styles[0] else (),
-                megatron.layer(self.setting, kind) if self.styles[1] else (),
-            )
-            for kind in self.setting.kinds
-        )
-
-    def chosen(self, one: Any, other: Any) -> Any:
-        """The eager ledger's value or Megatron's, by candidate."""
-        return np.where(self.setting.eager, one, other)
-
-    def both(self, one: Terms, other: Terms) -> Terms:
-        """The eager ledger's terms or Megatron's, by candidate."""
-        return {name: self.chosen(one.get(name, 0.0), other.get(name, 0.0)) for name in dict.fromkeys([*one, *other])}
 
 
 def layer_terms(pieces: Pieces, kind: int, instant: int) -> Terms:
@@ -160,7 +79,8 @@ def layer_terms(pieces: Pieces, kind: int, instant: int) -> Terms:
 
 
 def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
-    """Gradients that exist at an instant: all from the first layer's backward to the step, earlier ones if accumulating."""
+    """Gradients that exist at an instant: all from the first layer's backward to the step, earlier ones if
+    accumulating."""
     setting = pieces.setting
     if instant in (BACKWARD_FIRST, END_OF_BACKWARD, STEP, FIRST_STEP):
         return gradients
@@ -234,9 +154,9 @@ def _gathered(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     root = gathering(setting, "root_group")
     ends: Any = 0.0
     gradients: Any = 0.0
-    if stage_class in _EMBEDDING:
+    if stage_class in WITH_EMBEDDING:
         ends = ends + gathered_bytes(setting, pieces.embedding)
-    if stage_class in _HEAD:
+    if stage_class in WITH_HEAD:
         ends = ends + gathered_bytes(setting, pieces.heads[stage_class])
         gradients = setting.compute * pieces.heads[stage_class].trained
     if instant == END_OF_BACKWARD:
@@ -248,6 +168,7 @@ def _gathered(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     return terms
 
 
+@once
 def _dummy_gradient(pieces: Pieces) -> Any:
     """One 16-bit tensor per distinct weight shape of a dense layer, from the second micro-batch on.
 
@@ -263,6 +184,7 @@ def _dummy_gradient(pieces: Pieces) -> Any:
     return several * setting.fact("dummy_weight_gradient") * setting.compute * largest
 
 
+@once
 def _largest_tensor(pieces: Pieces) -> Any:
     """Parameters of the largest trained tensor on a rank: a loop optimizer's temporaries."""
     setting = pieces.setting
@@ -302,164 +224,44 @@ def working_terms(pieces: Pieces, stage_class: int, instant: int, mode: int) -> 
     if instant == LOSS:
         return _loss_working(pieces, stage_class, mode)
     if instant in (BACKWARD_LAST, BACKWARD_FIRST):
-        best: Terms = {}
-        for kind in range(len(pieces.setting.kinds)):
-            terms = _backward_working(pieces, kind, instant, mode)
-            best = larger(best, terms) if best else terms
-        return best
+        return backward.largest_terms(pieces, mode, first=instant == BACKWARD_FIRST)
     setting = pieces.setting
     if instant == END_OF_BACKWARD:
         stream = np.where(setting.autocast, 4.0, setting.compute)
         gradient = stream * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         # A tied table's new gradient replaces it before both are added.
         tied = setting.eager & (stage_class == BOTH and setting.model.tie_word_embeddings)
-        kept = 1.0 if stage_class in _EMBEDDING else 0.0
+        kept = 1.0 if stage_class in WITH_EMBEDDING else 0.0
         return {"backward_working_set": kept * np.where(tied, 0.0, gradient)}
     if instant == EVALUATION:
         terms = evaluation_terms(setting)
-        if stage_class not in _HEAD:
-            terms["logits"] = 0.0 * terms["logits"]
-        return terms
+        return terms if stage_class in WITH_HEAD else {k: v for k, v in terms.items() if k != "logits"}
     if instant == SAVE:
-        return {"live_parameters": gathering(setting, "root_group") * _largest_layer(pieces)}
+        return {"live_parameters": gathering(setting, "root_group") * pieces.largest_layer}
     return {}
-
-
-def _largest_layer(pieces: Pieces) -> Any:
-    largest: Any = 0.0
-    for held in pieces.layers:
-        largest = np.maximum(largest, gathered_bytes(pieces.setting, held))
-    return largest
 
 
 def _loss_working(pieces: Pieces, stage_class: int, mode: int) -> Terms:
     """The head's tensors; elsewhere the stage's output. The last layer is still gathered."""
     setting = pieces.setting
     root = gathering(setting, "root_group") * (1.0 - kept_gathered(setting))
-    terms: Terms = {"live_parameters": root * _largest_layer(pieces)}
-    if stage_class in _HEAD:
+    terms: Terms = {"live_parameters": root * pieces.largest_layer}
+    if stage_class in WITH_HEAD:
         weight = setting.vocabulary * (setting.model.embedding_projection or setting.model.hidden_size)
         trained = 1.0 if setting.adapters is None else 0.0
         terms |= {**loss_terms(setting), "weight_casts": trained * setting.layout("cast") * weight}
     else:
         output = setting.compute * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         terms["backward_working_set"] = output
-    if stage_class in _EMBEDDING and mode == NONE:
+    if stage_class in WITH_EMBEDDING and mode == NONE:
         terms["activations"] = -_unneeded_first_norm(setting)
     return terms
 
 
+@once
 def _unneeded_first_norm(setting: Setting) -> Any:
     """The first norm saves nothing where neither it nor the embedding below it is trained. [bytes]"""
     if setting.adapters is None or setting.adapters.train_embeddings:
         return 0.0
     first = eager.norm(setting, setting.model.hidden_size) * setting.tokens / setting.sequence_shards
     return np.where(setting.eager, first, 0.0)
-
-
-def _backward_working(pieces: Pieces, kind: int, instant: int, mode: int) -> Terms:
-    """The largest moment of one layer's backward, in the eager or in Megatron's ledger."""
-    setting, layer = pieces.setting, setting_kind(pieces, kind)
-    one = _moments(pieces, kind, instant, mode, eager.backward_moments(setting, layer), 0) if pieces.styles[0] else {}
-    other = (
-        _moments(pieces, kind, instant, mode, megatron.backward_moments(setting, layer), 1) if pieces.styles[1] else {}
-    )
-    return pieces.both(one, other)
-
-
-def setting_kind(pieces: Pieces, kind: int) -> LayerKind:
-    """The layer kind at an index of the table's axis."""
-    return pieces.setting.kinds[kind]
-
-
-def _moments(pieces: Pieces, kind: int, instant: int, mode: int, moments: tuple[Moment, ...], style: int) -> Terms:
-    best: Terms = {}
-    for moment in moments:
-        terms = merged(_kept_again(pieces, kind, instant, mode, style), _moment(pieces, kind, instant, moment))
-        best = larger(best, terms) if best else terms
-    if instant == BACKWARD_LAST and style == 0:
-        # Under full sharding the layer before the last adds the last one's reduction and a prefetch.
-        for moment in moments:
-            terms = merged(
-                _kept_again(pieces, kind, instant, mode, style),
-                _moment(pieces, kind, instant, moment),
-                _second_layer(pieces, kind, mode),
-            )
-            best = larger(best, terms)
-    return best
-
-
-def _kept_again(pieces: Pieces, kind: int, instant: int, mode: int, style: int) -> Terms:
-    """The layer's own saved tensors, when its backward must first repeat them or when they are no longer in flight."""
-    setting = pieces.setting
-    entries = pieces.saved[kind][style]
-    if mode == FULL:
-        repeated = (
-            saved_bytes(entries, NONE) * setting.tokens * np.maximum(np.asarray(setting.strategy.recompute_interval), 1)
-        )
-        boundary = boundary_bytes(setting) if instant == BACKWARD_FIRST else 0.0
-        offloaded = np.where(np.asarray(setting.strategy.activation_offload) > 0, 2.0, 0.0) * boundary_bytes(setting)
-        return {
-            "recompute_working_set": repeated + cast_bytes(setting, pieces.layers[kind]),
-            "recompute_boundary": np.maximum(boundary, offloaded),
-        }
-    everything, kept = saved_bytes(entries, NONE), saved_bytes(entries, mode)
-    missing = (
-        everything - (kept if instant == BACKWARD_LAST else 0.0)
-        if mode == SELECTIVE
-        else (everything if instant == BACKWARD_FIRST else 0.0)
-    )
-    return {"recompute_working_set" if mode == SELECTIVE else "activations": missing * setting.tokens}
-
-
-def _moment(pieces: Pieces, kind: int, instant: int, moment: Moment) -> Terms:
-    """Gradients of activations and of the layer's own weights at a moment; a whole layer gathered where sharded."""
-    setting, held = pieces.setting, pieces.layers[kind]
-    root = gathering(setting, "root_group")
-    layer = setting_kind(pieces, kind)
-    produced = [w for w in layer_weights(setting.model, layer) if w.name.rsplit(".", 1)[-1] in moment.weights]
-    own = local(setting, produced) if setting.adapters is None else 0.0
-    fresh = 1.0 - setting.accumulating
-    sharded = gradient_bytes(setting, held)["gradients"]
-    gradients = np.where(root > 0, setting.compute * own, fresh * setting.layout("gradient") * own)
-    if instant == BACKWARD_FIRST:
-        gradients = gradients - fresh * sharded
-        live = root * gathered_bytes(setting, held)
-        reduction = root * setting.layout("reduce") * (held.trained + held.expert)
-    else:
-        live = root * (1.0 - kept_gathered(setting)) * gathered_bytes(setting, held)
-        reduction = 0.0 * live
-    return {
-        "backward_working_set": moment.added * setting.tokens,
-        "weight_casts": -setting.layout("cast") * own,
-        "gradients": gradients,
-        "live_parameters": live + _dequantised(pieces, kind),
-        "buckets": reduction,
-    }
-
-
-def _second_layer(pieces: Pieces, kind: int, mode: int) -> Terms:
-    """What changes when the last layer is done and the one before it is in backward, under full sharding. [bytes]"""
-    setting, held = pieces.setting, pieces.layers[kind]
-    root = gathering(setting, "root_group")
-    fresh = 1.0 - setting.accumulating
-    freed = boundary_bytes(setting) if mode == FULL else saved_bytes(pieces.saved[kind][0], mode) * setting.tokens
-    return {
-        "recompute_boundary" if mode == FULL else "activations": -freed,
-        "live_parameters": root * (1.0 - kept_gathered(setting)) * gathered_bytes(setting, held),
-        "buckets": root * setting.layout("reduce") * (held.trained + held.expert),
-        "gradients": fresh * gradient_bytes(setting, held)["gradients"],
-    }
-
-
-def _dequantised(pieces: Pieces, kind: int) -> Any:
-    """The largest 4-bit weight of a layer, expanded for its product. Source: bitsandbytes `MatMul4Bit`."""
-    setting = pieces.setting
-    if not setting.quantized:
-        return 0.0
-    largest: Any = 0.0
-    for w in layer_weights(setting.model, setting_kind(pieces, kind)):
-        if w.linear and w.in_features:
-            one = local(setting, [w]) / (w.copies if w.split is Split.EXPERT else 1)
-            largest = np.maximum(largest, one)
-    return setting.compute * largest

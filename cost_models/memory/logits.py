@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from cost_models.memory.eager import norm
-from cost_models.memory.setting import Setting, Terms
-from cost_models.specs.choices import CROSS_ENTROPIES
+from cost_models.memory.setting import Setting, Terms, once
 
 
+@once
 def loss_terms(setting: Setting) -> Terms:
     r"""Everything the head adds at the larger of the end of forward and the start of backward. [bytes]
 
@@ -34,6 +34,7 @@ def loss_terms(setting: Setting) -> Terms:
     }
 
 
+@once
 def evaluation_terms(setting: Setting) -> Terms:
     """Logits of a forward without gradients at the evaluation's batch and length. [bytes]"""
     training = setting.job.training
@@ -44,8 +45,3 @@ def evaluation_terms(setting: Setting) -> Terms:
     b = setting.compute
     layer = (2 * b * h + 3 * b * width / setting.tensor) * tokens
     return {"logits": setting.loss("forward") * setting.vocabulary * tokens, "evaluation_activations": layer}
-
-
-def vocabulary_parallel(setting: Setting) -> Any:
-    """Whether the loss itself is split over tensor-parallel ranks."""
-    return np.asarray(setting.strategy.cross_entropy) == CROSS_ENTROPIES.index("vocab_parallel")

@@ -10,7 +10,7 @@ import numpy as np
 
 from cost_models.memory.activations import UNLESS_SELECTIVE, Moment, Saved
 from cost_models.memory.moe import megatron_experts
-from cost_models.memory.setting import Setting
+from cost_models.memory.setting import Setting, once
 from cost_models.specs.model import LayerKind
 
 
@@ -24,6 +24,7 @@ def _norms(setting: Setting) -> list[Saved]:
     return [*parts, Saved(operator="dropout_masks", part="norm", bytes_per_token=masks)]
 
 
+@once
 def scores(setting: Setting) -> Any:
     """Unfused attention: softmax, and mask and dropped copy under dropout: 5 n s of arXiv:2205.05198, equation 2."""
     b = setting.compute
@@ -59,7 +60,8 @@ def _attention(setting: Setting) -> list[Saved]:
 
 
 def _latent(setting: Setting) -> list[Saved]:
-    """Latents before and after their norms, and expanded queries, keys and values. Source: arXiv:2405.04434, eq. 9-19."""
+    """Latents before and after their norms, and expanded queries, keys and values. Source: arXiv:2405.04434, eq. 9-19.
+    Latents before and after their norms, and expanded queries, keys and values. Source: arXiv:2405.04434, eq. 9-19."""
     model, b, t, s = setting.model, setting.compute, setting.tensor, setting.sequence_shards
     mla, n = model.mla, model.num_attention_heads
     assert mla is not None
@@ -78,6 +80,7 @@ def _mlp(setting: Setting, width: int, *, gated: bool) -> list[Saved]:
     return [Saved(operator="activation", part="mlp", bytes_per_token=setting.compute * copies * width / setting.tensor)]
 
 
+@once
 def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     """Every saved tensor of one layer."""
     model = setting.model
@@ -92,6 +95,7 @@ def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     return tuple(parts)
 
 
+@once
 def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
     """What a layer's backward adds: 2.5 h (gathered input and gradient) and both halves of the MLP."""
     model, t = setting.model, setting.tensor

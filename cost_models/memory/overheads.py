@@ -6,19 +6,21 @@ import numpy as np
 
 from cost_models.arrays import Array
 from cost_models.calibration import Calibration
-from cost_models.memory.setting import Setting, Terms
+from cost_models.memory.setting import Setting, Terms, once
 from cost_models.memory.sharding import Held
-from cost_models.memory.states import divisor
 
 
+@once
 def gathering(setting: Setting, style: str) -> Any:
     """Whether a candidate gathers sharded weights in the given style: 1 or 0."""
-    sharded = divisor(setting, "weights_sharded_from", np.full_like(setting.shards, 2.0)) > 1
+    sharded = np.asarray(setting.strategy.zero_stage) >= setting.fact("weights_sharded_from")
     return np.where(sharded & setting.says("gather_style", style), 1.0, 0.0)
 
 
+@once
 def kept_gathered(setting: Setting) -> Any:
-    """Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there."""
+    """Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there.
+    Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there."""
     return gathering(setting, "root_group") * np.where(np.asarray(setting.strategy.zero_stage) == 2, 1.0, 0.0)
 
 
@@ -30,7 +32,8 @@ def gathered_bytes(setting: Setting, held: Held) -> Any:
 
 
 def budget_bytes(setting: Setting, layers: tuple[Held, ...], whole: Array) -> Any:
-    """Gathered weights that DeepSpeed's ZeRO-3 keeps: its budget, never more than all, never less than two layers. [bytes]
+    """Gathered weights that DeepSpeed's ZeRO-3 keeps: its budget, never more than all, never less than two layers.
+    [bytes]
 
     Source: deepspeed `runtime/zero/partitioned_param_coordinator.py` (max_available_parameters_in_numel).
     """
@@ -57,7 +60,7 @@ def bucket_bytes(setting: Setting, whole: Array) -> Any:
 
 
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
-    """cuBLAS and kernel workspaces inside the caching allocator; none on a CPU. [bytes]"""
+    """CuBLAS and kernel workspaces inside the caching allocator; none on a CPU. [bytes]"""
     device = setting.job.device
     size = 0.0 if device.kind == "cpu" else calibration("workspace", device.family, "any")
     return {"workspaces": np.full_like(setting.tensor, size)}

@@ -9,13 +9,13 @@ from cost_models.arrays import FloatArray
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.memory.allocator import margin
+from cost_models.memory.backward import peak_bytes
 from cost_models.memory.hosting import host_columns
 from cost_models.memory.instants import (
     BACKWARD_FIRST,
     BACKWARD_LAST,
     INSTANTS,
     LOSS,
-    Pieces,
     activation_terms,
     constant_terms,
     layer_terms,
@@ -23,6 +23,7 @@ from cost_models.memory.instants import (
     working_terms,
 )
 from cost_models.memory.overheads import communicator_bytes, context_bytes
+from cost_models.memory.pieces import Pieces
 from cost_models.memory.setting import Setting, catalogued, total
 from cost_models.schedule import STAGE_CLASSES
 from cost_models.specs.choices import RECOMPUTES
@@ -108,7 +109,7 @@ def _working(pieces: Pieces, working: FloatArray, instant: int) -> None:
     """The working sets of one instant. Those of a layer's backward are equal for all stage classes."""
     for r in range(len(RECOMPUTES)):
         if instant in _BACKWARD:
-            working[:, :, instant, r] = np.reshape(total(working_terms(pieces, 0, instant, r)), (-1, 1))
+            working[:, :, instant, r] = np.reshape(peak_bytes(pieces, r, first=instant == BACKWARD_FIRST), (-1, 1))
         elif r == 0 or (instant == LOSS and pieces.setting.adapters is not None):
             for c in range(len(STAGE_CLASSES)):
                 working[:, c, instant, r] = total(working_terms(pieces, c, instant, r))

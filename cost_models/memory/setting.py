@@ -1,9 +1,10 @@
-"""The numbers that every memory formula reads, one per candidate: degrees, shards, tokens and the facts of its back end."""
+"""The numbers that every memory formula reads, one per candidate: degrees, shards, tokens and the facts of its back
+end."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,24 @@ from cost_models.strategy import Strategy
 
 Terms = dict[str, Any]
 """Bytes by name: each a float, or an array with one entry per candidate."""
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def once(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compute once per setting. The first argument is a `Setting` or holds one; the others are hashable."""
+
+    @wraps(function)
+    def remembered(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        known: dict[Any, Any] = arguments[0].remembered  # type: ignore[attr-defined]
+        key = (function, arguments[1:], *options.items())
+        if key not in known:
+            known[key] = function(*arguments, **options)
+        return known[key]  # type: ignore[no-any-return]
+
+    return remembered
 
 
 def catalogued(frameworks: Mapping[str, FrameworkFacts] | None) -> tuple[FrameworkFacts, ...]:
@@ -35,6 +54,8 @@ class Setting:
     job: Job
     strategy: Strategy
     frameworks: tuple[FrameworkFacts, ...]
+    remembered: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What `once` has computed."""
 
     @property
     def model(self) -> ModelSpec:
@@ -56,14 +77,17 @@ class Setting:
         """Whether frozen weights are stored in 4 bits."""
         return self.job.training.method == "qlora"
 
+    @once
     def fact(self, name: str) -> Any:
         """A number or flag of each candidate's back end."""
         return np.array([float(getattr(f, name)) for f in self.frameworks])[self.strategy.backend]
 
+    @once
     def says(self, name: str, value: str) -> Any:
         """Whether a worded fact of each candidate's back end equals `value`."""
         return np.array([getattr(f, name) == value for f in self.frameworks])[self.strategy.backend]
 
+    @once
     def layout(self, name: str) -> Any:
         """A number of the parameter layout of each candidate's back end and precision."""
         unknown = np.nan  # a precision that the back end cannot run; legality drops the row
@@ -74,16 +98,19 @@ class Setting:
         grid = np.array([[number(f, p) for p in PRECISIONS] for f in self.frameworks])
         return grid[self.strategy.backend, self.strategy.precision]
 
+    @once
     def module(self, layout: str, name: str) -> Any:
         """A number of the adapters' or trained modules' layout."""
         layouts: list[ParameterLayout] = [getattr(f, layout) for f in self.frameworks]
         return np.array([float(getattr(each, name)) for each in layouts])[self.strategy.backend]
 
+    @once
     def optimizer(self, name: str) -> Any:
         """A number of the job's optimizer in each candidate's back end."""
         facts: list[OptimizerFacts] = [f.optimizers[self.job.training.optimizer] for f in self.frameworks]
         return np.array([float(getattr(each, name)) for each in facts])[self.strategy.backend]
 
+    @once
     def loss(self, name: str) -> Any:
         """Bytes per logit of each candidate's loss."""
         grid = np.array([[float(getattr(f.cross_entropy[c], name)) for c in CROSS_ENTROPIES] for f in self.frameworks])
@@ -158,7 +185,8 @@ class Setting:
 
     @cached_property
     def vocabulary(self) -> Any:
-        """Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel."""
+        """Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel.
+        Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel."""
         padded = padded_vocabulary(self.model, self.strategy.tensor_parallel, self.vocabulary_multiple)
         whole = self.eager & (np.asarray(self.strategy.cross_entropy) != CROSS_ENTROPIES.index("vocab_parallel"))
         return padded / np.where(whole, 1.0, self.tensor)
@@ -191,3 +219,10 @@ def larger(one: Terms, other: Terms) -> Terms:
     first = np.asarray(total(one) >= total(other))
     names = dict.fromkeys([*one, *other])
     return {name: np.where(first, one.get(name, 0.0), other.get(name, 0.0)) for name in names}
+
+
+@once
+def divisor(setting: Setting, fact: str, *, expert: bool = False) -> Any:
+    """ZeRO shards of a kind of state: those of its group where the strategy's stage reaches the back end's, else 1."""
+    shards = setting.expert_shards if expert else setting.shards
+    return np.where(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)

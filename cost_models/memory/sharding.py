@@ -93,7 +93,8 @@ def adapter_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
     lora = setting.adapters
     if lora is None:
         return 0.0
-    t, result = setting.tensor, np.zeros_like(setting.tensor)
+    t = setting.tensor
+    result: Array = np.zeros_like(t)
     for w in weights:
         if is_target(w, lora):
             down = w.in_features / (t if w.split is Split.ROW else 1.0)
@@ -104,7 +105,8 @@ def adapter_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
 
 def small_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
     """Parameters of tensors at or below the persistence threshold of the back end."""
-    threshold, result = setting.fact("persistent_parameters"), np.zeros_like(setting.tensor)
+    threshold = setting.fact("persistent_parameters")
+    result: Array = np.zeros_like(setting.tensor)
     for w in weights:
         size = w.out_features * max(w.in_features, 1)
         result = result + np.where(size <= threshold, float(w.count), 0.0)

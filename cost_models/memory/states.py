@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.arrays import Array
-from cost_models.memory.setting import Setting, Terms, merged
+from cost_models.memory.setting import Setting, Terms, divisor, merged
 from cost_models.memory.sharding import Held
 
 
@@ -32,15 +32,10 @@ class States:
     """Trained parameters of the rank after sharding, as the host optimizer counts them. [parameters]"""
 
 
-def divisor(setting: Setting, fact: str, shards: Array) -> Any:
-    """ZeRO shards of a kind of state: `shards` where the strategy's stage reaches the back end's, else 1."""
-    return np.where(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)
-
-
 def weight_bytes(setting: Setting, held: Held) -> Terms:
     """Weights between steps. Offloaded parameters live on the host. [bytes]"""
-    shared = divisor(setting, "weights_sharded_from", setting.shards)
-    expert = divisor(setting, "weights_sharded_from", setting.expert_shards)
+    shared = divisor(setting, "weights_sharded_from")
+    expert = divisor(setting, "weights_sharded_from", expert=True)
     resident = np.where(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
     if setting.adapters is None:
         size = setting.layout("weight")
@@ -76,8 +71,8 @@ def _adapter_bytes(setting: Setting, name: str) -> Any:
 
 def gradient_bytes(setting: Setting, held: Held) -> Terms:
     """Accumulated gradients of all trained parameters. [bytes]"""
-    shared = divisor(setting, "gradients_sharded_from", setting.shards)
-    expert = divisor(setting, "gradients_sharded_from", setting.expert_shards)
+    shared = divisor(setting, "gradients_sharded_from")
+    expert = divisor(setting, "gradients_sharded_from", expert=True)
     if setting.adapters is None:
         return {"gradients": setting.layout("gradient") * (held.trained / shared + held.expert / expert)}
     module = setting.module("module_layout", "gradient")
@@ -86,8 +81,8 @@ def gradient_bytes(setting: Setting, held: Held) -> Terms:
 
 def optimizer_bytes(setting: Setting, held: Held) -> Terms:
     """Master weights and optimizer states. [bytes]"""
-    shared = divisor(setting, "optimizer_sharded_from", setting.shards)
-    expert = divisor(setting, "optimizer_sharded_from", setting.expert_shards)
+    shared = divisor(setting, "optimizer_sharded_from")
+    expert = divisor(setting, "optimizer_sharded_from", expert=True)
     matrix, other = setting.optimizer("states"), setting.optimizer("states_other")
     fixed, factored = setting.optimizer("fixed_bytes"), setting.optimizer("factored")
     if setting.adapters is not None:
@@ -103,8 +98,8 @@ def optimizer_bytes(setting: Setting, held: Held) -> Terms:
 
 def step_bytes(setting: Setting, held: Held) -> Terms:
     """What exists only while the optimizer runs: foreach copies, fp32 copies of gradients. [bytes]"""
-    shared = divisor(setting, "optimizer_sharded_from", setting.shards)
-    expert = divisor(setting, "optimizer_sharded_from", setting.expert_shards)
+    shared = divisor(setting, "optimizer_sharded_from")
+    expert = divisor(setting, "optimizer_sharded_from", expert=True)
     copies = setting.fact("step_parameter_copies")
     if setting.adapters is not None:
         return {"step_temporaries": copies * _adapter_bytes(setting, "weight") * held.adapter / shared}
@@ -132,8 +127,8 @@ def cast_bytes(setting: Setting, held: Held) -> Any:
 def states(setting: Setting, held: Held) -> States:
     """Every term of some parameters."""
     optimizer = optimizer_bytes(setting, held)
-    shared = divisor(setting, "optimizer_sharded_from", setting.shards)
-    expert = divisor(setting, "optimizer_sharded_from", setting.expert_shards)
+    shared = divisor(setting, "optimizer_sharded_from")
+    expert = divisor(setting, "optimizer_sharded_from", expert=True)
     return States(
         weights=merged(weight_bytes(setting, held)),
         gradients=gradient_bytes(setting, held),

@@ -81,7 +81,8 @@ class FrameworkFacts(Spec):
 
     name: str
     ledger: Literal["eager", "megatron"]
-    """`eager`: every operator of the Hugging Face module saves its own inputs; `megatron`: Transformer Engine's fused operators."""
+    """`eager`: every operator of the Hugging Face module saves its own inputs; `megatron`: Transformer Engine's fused
+    operators."""
     layouts: Mapping[Precision, ParameterLayout]
     optimizers: Mapping[Optimizer, OptimizerFacts]
     cross_entropy: Mapping[CrossEntropy, CrossEntropyFacts]
@@ -103,7 +104,8 @@ class FrameworkFacts(Spec):
     """Gradient buffers exist through the whole step, not only from backward to the optimizer."""
     states_created: Literal["initialization", "first_step"] = "first_step"
     gather_style: Literal["none", "root_group", "budget"] = "none"
-    """`root_group`: embedding and head stay gathered, layers one by one; `budget`: up to live_parameters stay gathered."""
+    """`root_group`: embedding and head stay gathered, layers one by one; `budget`: up to live_parameters stay
+    gathered."""
     live_parameters: NonNegativeInt = 0
     """Most gathered parameters that stay resident. [parameters]"""
     prefetch_parameters: NonNegativeInt = 0
@@ -114,7 +116,8 @@ class FrameworkFacts(Spec):
     bucket_copies: NonNegativeFloat = 0
     """Reduce and all-gather buckets alive at once under ZeRO >= 1."""
     gradient_bucket_copies: NonNegativeFloat = 0
-    """Whole copies of the gradients in communication buckets when data-parallel ranks > 1 (DDP without bucket views)."""
+    """Whole copies of the gradients in communication buckets when data-parallel ranks > 1 (DDP without bucket views).
+    Whole copies of the gradients in communication buckets when data-parallel ranks > 1 (DDP without bucket views)."""
 
     step_parameter_copies: NonNegativeFloat = 0
     """Copies of all updated parameters while the optimizer runs (foreach: 1; fused: 0)."""

@@ -33,7 +33,8 @@ def rows(*configs: Configuration) -> Strategy:
 
 
 def allocated(job: Job, configuration: Configuration, table: MemoryTable, row: int = 0) -> dict[tuple[int, str], float]:
-    """Bytes of every stage and instant from a row of a table times the layer counts, by the docstring of `MemoryTable`."""
+    """Bytes of every stage and instant from a row of a table times the layer counts, by the docstring of
+    `MemoryTable`."""
     kinds, p = list(job.model.layer_kinds), configuration.pipeline_parallel
     v, m = configuration.virtual_pipeline_stages, configuration.gradient_accumulation_steps
     result: dict[tuple[int, str], float] = {}

@@ -1,0 +1,157 @@
+"""The working set of one layer's backward: what it adds to what forward saved, at its largest moment.
+
+The largest over the model's layer kinds stands for the layer in question, whichever its kind.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from cost_models.memory import eager, megatron
+from cost_models.memory.activations import FULL, NONE, SELECTIVE, Moment, boundary_bytes, saved_bytes
+from cost_models.memory.overheads import gathered_bytes, gathering, kept_gathered
+from cost_models.memory.pieces import Pieces
+from cost_models.memory.setting import Terms, larger, merged, once, total
+from cost_models.memory.sharding import local
+from cost_models.memory.states import cast_bytes
+from cost_models.parameters import Split, layer_weights
+
+EAGER, MEGATRON = range(2)
+
+
+def moments(pieces: Pieces, kind: int, style: int) -> tuple[Moment, ...]:
+    """The moments of a layer's backward in one ledger."""
+    layer = pieces.setting.kinds[kind]
+    if style == MEGATRON:
+        return megatron.backward_moments(pieces.setting, layer)
+    return eager.backward_moments(pieces.setting, layer)
+
+
+def largest_terms(pieces: Pieces, mode: int, *, first: bool) -> Terms:
+    """The terms of the largest moment, for the stage's first layer or its last. [bytes]"""
+    both: list[Terms] = []
+    for style in (EAGER, MEGATRON):
+        best: Terms = {}
+        for kind in range(len(pieces.setting.kinds) if pieces.styles[style] else 0):
+            kept = _kept_again(pieces, kind, mode, style, first=first)
+            one: Terms = {}
+            for index in range(len(moments(pieces, kind, style))):
+                moment = _moment(pieces, kind, style, index, first=first)
+                one = larger(one, moment) if one else moment
+            if not first and style == EAGER:
+                one = larger(one, merged(one, _layer_before(pieces, kind, mode)))
+            candidate = merged(kept, one)
+            best = larger(best, candidate) if best else candidate
+        both.append(best)
+    return pieces.both(both[EAGER], both[MEGATRON])
+
+
+def peak_bytes(pieces: Pieces, mode: int, *, first: bool) -> Any:
+    """The sum of `largest_terms`, without keeping the names. [bytes]"""
+    peaks: list[Any] = []
+    for style in (EAGER, MEGATRON):
+        best: Any = None
+        for kind in range(len(pieces.setting.kinds) if pieces.styles[style] else 0):
+            peak = _largest_moment(pieces, kind, style, first=first)
+            if not first and style == EAGER:
+                peak = peak + np.maximum(total(_layer_before(pieces, kind, mode)), 0.0)
+            peak = peak + total(_kept_again(pieces, kind, mode, style, first=first))
+            best = peak if best is None else np.maximum(best, peak)
+        peaks.append(0.0 if best is None else best)
+    return pieces.chosen(peaks[EAGER], peaks[MEGATRON])
+
+
+@once
+def _largest_moment(pieces: Pieces, kind: int, style: int, *, first: bool) -> Any:
+    sizes = [total(_moment(pieces, kind, style, i, first=first)) for i in range(len(moments(pieces, kind, style)))]
+    largest = sizes[0]
+    for size in sizes[1:]:
+        largest = np.maximum(largest, size)
+    return largest
+
+
+@once
+def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool) -> Terms:
+    """The layer's own saved tensors, when its backward must first repeat them or when they no longer count as in
+    flight."""
+    setting = pieces.setting
+    entries = pieces.saved[kind][style]
+    everything = saved_bytes(entries, NONE) * setting.tokens
+    if mode == FULL:
+        interval = np.maximum(np.asarray(setting.strategy.recompute_interval), 1)
+        boundary = boundary_bytes(setting)
+        offloaded = np.where(np.asarray(setting.strategy.activation_offload) > 0, 2.0, 0.0) * boundary
+        return {
+            "recompute_working_set": everything * interval + cast_bytes(setting, pieces.layers[kind]),
+            "recompute_boundary": np.maximum(boundary if first else 0.0, offloaded),
+        }
+    if mode == SELECTIVE:
+        held = 0.0 if first else saved_bytes(entries, SELECTIVE) * setting.tokens
+        return {"recompute_working_set": everything - held}
+    return {"activations": everything if first else 0.0}
+
+
+@once
+def _moment(pieces: Pieces, kind: int, style: int, index: int, *, first: bool) -> Terms:
+    """Gradients of activations and of the layer's own weights at a moment; a whole layer gathered where sharded."""
+    setting = pieces.setting
+    moment = moments(pieces, kind, style)[index]
+    root = gathering(setting, "root_group")
+    layer = layer_weights(setting.model, setting.kinds[kind])
+    produced = [w for w in layer if w.name.rsplit(".", 1)[-1] in moment.weights]
+    own = local(setting, produced) if produced and setting.adapters is None else 0.0
+    fresh = 1.0 - setting.accumulating
+    gradients = np.where(root > 0, setting.compute, fresh * setting.layout("gradient")) * own
+    if first:
+        gradients = gradients - fresh * pieces.layer_states[kind].gradients["gradients"]
+    return {
+        "backward_working_set": moment.added * setting.tokens,
+        "weight_casts": -setting.layout("cast") * own,
+        "gradients": gradients,
+        **_gathered(pieces, kind, first=first),
+    }
+
+
+@once
+def _gathered(pieces: Pieces, kind: int, *, first: bool) -> Terms:
+    """One gathered layer, and the reduction of the layer after it when the first is in backward."""
+    setting, held = pieces.setting, pieces.layers[kind]
+    root = gathering(setting, "root_group")
+    live = root * gathered_bytes(setting, held)
+    reduction = root * setting.layout("reduce") * (held.trained + held.expert)
+    if first:
+        return {"live_parameters": live + _dequantised(pieces, kind), "buckets": reduction}
+    return {"live_parameters": live * (1.0 - kept_gathered(setting)) + _dequantised(pieces, kind)}
+
+
+@once
+def _layer_before(pieces: Pieces, kind: int, mode: int) -> Terms:
+    """What changes when the last layer is done and the one before it is in backward, under full sharding. [bytes]
+
+    The last layer's activations are gone, its gradients are sharded, its reduction is in flight and the next layer
+    is prefetched. Without full sharding this lies between the first and the last layer and is left out.
+    """
+    setting, held = pieces.setting, pieces.layers[kind]
+    root = gathering(setting, "root_group")
+    fresh = 1.0 - setting.accumulating
+    freed = boundary_bytes(setting) if mode == FULL else saved_bytes(pieces.saved[kind][EAGER], mode) * setting.tokens
+    return {
+        "recompute_boundary" if mode == FULL else "activations": -root * freed,
+        "live_parameters": root * (1.0 - kept_gathered(setting)) * gathered_bytes(setting, held),
+        "buckets": root * setting.layout("reduce") * (held.trained + held.expert),
+        "gradients": root * fresh * pieces.layer_states[kind].gradients["gradients"],
+    }
+
+
+@once
+def _dequantised(pieces: Pieces, kind: int) -> Any:
+    """The largest 4-bit weight of a layer, expanded for its product. Source: bitsandbytes `MatMul4Bit`."""
+    setting = pieces.setting
+    if not setting.quantized:
+        return 0.0
+    largest: Any = 0.0
+    for w in layer_weights(setting.model, setting.kinds[kind]):
+        if w.linear and w.in_features:
+            one = local(setting, [w]) / (w.copies if w.split is Split.EXPERT else 1)
+            largest = np.maximum(largest, one)
+    return setting.compute * largest

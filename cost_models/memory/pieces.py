@@ -1,0 +1,105 @@
+"""What the instants are put together from: parameters, states and saved tensors, each computed once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from cost_models.calibration import Calibration
+from cost_models.memory import eager, megatron
+from cost_models.memory.activations import Saved
+from cost_models.memory.overheads import gathered_bytes
+from cost_models.memory.setting import Setting, Terms
+from cost_models.memory.sharding import Held, embedding_held, head_held, layer_held
+from cost_models.memory.states import States, states
+from cost_models.schedule import BOTH, FIRST, LAST, STAGE_CLASSES
+
+WITH_EMBEDDING: Final = (FIRST, BOTH)
+WITH_HEAD: Final = (LAST, BOTH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """What the instants are put together from, computed once."""
+
+    setting: Setting
+    calibration: Calibration
+
+    @property
+    def remembered(self) -> dict[Any, Any]:
+        """Where `once` keeps results."""
+        return self.setting.remembered
+
+    @cached_property
+    def layers(self) -> tuple[Held, ...]:
+        """Parameters of one layer, by kind."""
+        return tuple(layer_held(self.setting, kind) for kind in self.setting.kinds)
+
+    @cached_property
+    def layer_states(self) -> tuple[States, ...]:
+        """States of one layer, by kind."""
+        return tuple(states(self.setting, held) for held in self.layers)
+
+    @cached_property
+    def embedding(self) -> Held:
+        """Parameters of the embedding."""
+        return embedding_held(self.setting)
+
+    @cached_property
+    def heads(self) -> dict[int, Held]:
+        """Parameters of the head, by stage class: a last stage apart from the first has its own tied copy."""
+        return {c: head_held(self.setting, own_tied_copy=c == LAST) for c in WITH_HEAD}
+
+    @cached_property
+    def ends(self) -> tuple[tuple[States | None, States | None], ...]:
+        """States of embedding and head, by stage class."""
+        empty: tuple[States | None, ...] = (None,) * len(STAGE_CLASSES)
+        embedding, heads = list(empty), list(empty)
+        for c in WITH_EMBEDDING:
+            embedding[c] = states(self.setting, self.embedding)
+        for c in WITH_HEAD:
+            heads[c] = states(self.setting, self.heads[c])
+        return tuple(zip(embedding, heads, strict=True))
+
+    @cached_property
+    def whole(self) -> Any:
+        """Parameters of an average stage, before ZeRO. [parameters]"""
+        counts = [self.setting.model.layer_sequence.count(kind) for kind in self.setting.kinds]
+        layers = sum(
+            (c * (h.base + h.adapter) for c, h in zip(counts, self.layers, strict=True)),
+            np.zeros_like(self.setting.tensor),
+        )
+        return (layers + self.embedding.base + self.heads[BOTH].base) / self.setting.strategy.pipeline_parallel
+
+    @cached_property
+    def styles(self) -> tuple[bool, ...]:
+        """Which ledgers occur among the candidates: eager, Megatron."""
+        return bool(np.any(self.setting.eager)), bool(np.any(~np.asarray(self.setting.eager)))
+
+    @cached_property
+    def saved(self) -> tuple[tuple[tuple[Saved, ...], tuple[Saved, ...]], ...]:
+        """Entries of one layer by kind, in the eager and in Megatron's ledger; empty where no candidate needs them."""
+        return tuple(
+            (
+                eager.layer(self.setting, kind) if self.styles[0] else (),
+                megatron.layer(self.setting, kind) if self.styles[1] else (),
+            )
+            for kind in self.setting.kinds
+        )
+
+    def chosen(self, one: Any, other: Any) -> Any:
+        """The eager ledger's value or Megatron's, by candidate."""
+        return np.where(self.setting.eager, one, other)
+
+    def both(self, one: Terms, other: Terms) -> Terms:
+        """The eager ledger's terms or Megatron's, by candidate."""
+        return {name: self.chosen(one.get(name, 0.0), other.get(name, 0.0)) for name in dict.fromkeys([*one, *other])}
+
+    @cached_property
+    def largest_layer(self) -> Any:
+        """The largest layer's weights, gathered. [bytes]"""
+        largest: Any = 0.0
+        for held in self.layers:
+            largest = np.maximum(largest, gathered_bytes(self.setting, held))
+        return largest
