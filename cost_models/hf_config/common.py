@@ -119,16 +119,6 @@ def sliding_layers(fields: Fields, window: int | None, is_sliding: Callable[[int
     return {"sliding_window": window if "sliding" in kinds else None, "layers": layer_kinds(kinds)}
 
 
-def check_total(spec: ModelSpec, fields: Fields, parameters: int) -> None:
-    """Refuse totals that no float counts exactly.
-
-    Raises:
-        SpecError: more than 2^53 parameters.
-    """
-    if parameters > 2**53:
-        raise SpecError(f"{fields.where}: {spec.name} would have {parameters} parameters, more than 2^53")
-
-
 def decoder(fields: Fields, *, tied: bool = False, **facts: Any) -> ModelSpec:
     """A `ModelSpec` from the core sizes, with the family's `facts` on top.
 
@@ -157,7 +147,5 @@ def decoder(fields: Fields, *, tied: bool = False, **facts: Any) -> ModelSpec:
     values = facts | {name: read() for name, read in core.items() if name not in facts}
     try:
         return ModelSpec.read(values | {"assumptions": tuple(fields.assumed)})
-    except BrokenRule:
-        raise
     except SpecError as error:
         raise SpecError(f"{fields.where}: {fields.prefix}{error}") from error

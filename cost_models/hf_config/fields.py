@@ -4,6 +4,7 @@
 when a file states two of them they must agree.
 """
 
+import difflib
 import math
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,9 +31,11 @@ class Fields:
         self._data, self._defaults = data, defaults or {}
         self.where, self.prefix = where, prefix
         self.assumed: list[str] = []
+        self._consulted: set[str] = set()
 
     def stated(self, key: str) -> Any:
         """The value of a key, its sub-config default, or None."""
+        self._consulted.add(key)
         value = self._data.get(key)
         return self._defaults.get(key) if value is None else value
 
@@ -43,6 +46,14 @@ class Fields:
     def written(self) -> tuple[str, ...]:
         """All keys written."""
         return tuple(self._data)
+
+    def misspelt(self) -> tuple[str, str] | None:
+        """A written key that no reader asked for but that is close to one: `(written, meant)`."""
+        for key in self._data:
+            near = difflib.get_close_matches(key, self._consulted, n=1, cutoff=0.9)
+            if key not in self._consulted and near:
+                return key, near[0]
+        return None
 
     def mentions(self, key: str) -> bool:
         """Whether the key is written, `null` included: null turns a window off, absence leaves the class default."""

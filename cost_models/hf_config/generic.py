@@ -36,7 +36,7 @@ def generic(fields: Fields) -> ModelSpec:
 
     Raises:
         MissingKey: a size is absent under all its spellings.
-        SpecError: a key that belongs to layers without attention.
+        SpecError: a key that belongs to layers without attention, or, in numbers typed by hand, a misspelt one.
     """
     _refuse_recurrent(fields)
     why = f"convention for unknown model_type {fields.text('model_type', default='') or 'none'!r}"
@@ -59,7 +59,10 @@ def generic(fields: Fields) -> ModelSpec:
     if not fields.has(*KEY_VALUE_HEADS) and not fields.has("kv_lora_rank"):
         fields.assume("num_key_value_heads", num_attention_heads(fields), f"{why}, one for each query head")
     facts |= _attention(fields) | _layers(fields)
-    return decoder(fields, **facts)
+    spec = decoder(fields, **facts)
+    if not fields.has("model_type", "architectures") and (slip := fields.misspelt()) is not None:
+        raise SpecError(f"{fields.where}: unknown key {fields.prefix}{slip[0]}; did you mean {slip[1]}?")
+    return spec
 
 
 def _refuse_recurrent(fields: Fields) -> None:

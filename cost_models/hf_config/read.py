@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cost_models.errors import SpecError
-from cost_models.hf_config.common import check_total
 from cost_models.hf_config.fields import Fields
 from cost_models.hf_config.multimodal import text_fields
 from cost_models.hf_config.registry import READERS, reader
 from cost_models.parameters import total_parameters
 from cost_models.specs.model import ModelSpec
 
+_MOST_PARAMETERS: Final = 2**53
 _CAUSAL: Final = (
     "CausalLM",
     "LMHeadModel",
@@ -87,7 +87,8 @@ def read_config(data: Mapping[str, Any], name: str | None = None, where: str = "
     spec = reader(model_type)(fields)
     called = name or whole.text("_name_or_path", default="").rstrip("/").rsplit("/", 1)[-1] or model_type or "custom"
     spec = spec.model_copy(update={"name": called, "model_type": model_type or "custom"})
-    check_total(spec, fields, total_parameters(spec))
+    if (total := total_parameters(spec)) > _MOST_PARAMETERS:
+        raise SpecError(f"{where}: {called} would have {total} parameters, more than 2^53, the largest exact float")
     return spec
 
 

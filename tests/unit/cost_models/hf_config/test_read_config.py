@@ -96,6 +96,22 @@ def test_bare_numbers_are_enough() -> None:
     assert total_parameters(read_config({**SIZES, "tie_word_embeddings": False})) == total_parameters(llama)
 
 
+def test_a_misspelt_switch_in_typed_numbers_is_caught() -> None:
+    with pytest.raises(SpecError, match="unknown key num_key_value_head; did you mean num_key_value_heads"):
+        read_config({**{k: v for k, v in SIZES.items() if k != "num_key_value_heads"}, "num_key_value_head": 2})
+
+
+def test_other_keys_of_a_pasted_config_are_ignored() -> None:
+    noise = {
+        "bos_token_id": 1,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "attention_dropout": 0.0,
+        "rms_norm_eps": 1e-5,
+    }
+    assert read_config(SIZES | noise).num_key_value_heads == 2
+
+
 def test_head_dim_may_differ_from_hidden_size_over_heads() -> None:
     assert read_config({**LLAMA, "head_dim": 20}).query_width == 120
 
