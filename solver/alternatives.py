@@ -1,0 +1,51 @@
+"""Runners-up: the best configurations that differ from the winner in structure, and why each lost."""
+
+from solver.best_first import Open, Search
+from solver.bounds.row import layout_of
+from solver.incumbent import Incumbent
+from solver.layout import Row, cost, expressible
+from solver.problem import Problem
+from solver.rounding import seconds
+from solver.solution import Alternative
+from solver.verify import configuration
+
+_TELLING = ("backend", "tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "zero_stage")
+"""Columns by which two plans are different plans."""
+
+
+def _signature(open_: Open) -> tuple[int, ...]:
+    strategy = open_.group.rows.strategy.row(open_.index)
+    return tuple(int(getattr(strategy, name)) for name in _TELLING)
+
+
+def alternatives(problem: Problem, search: Search, winner: Incumbent) -> tuple[Alternative, ...]:
+    """At most `problem.alternatives` runners-up, best first."""
+    seen = {tuple(int(getattr(winner.strategy, name)) for name in _TELLING)}
+    out: list[Alternative] = []
+    for row in sorted(search.runners_up, key=lambda row: (row.lower, row.key)):
+        if len(out) >= problem.alternatives:
+            break
+        signature = _signature(row)
+        if signature in seen or row.way is None:
+            continue
+        seen.add(signature)
+        model, strategy = row.group.batch.row(row.index), row.group.rows.strategy.row(row.index)
+        layout = layout_of(row.group.batch.take([row.index]), *row.way)
+        paid = cost(model, layout)
+        if not (paid.fits and expressible(model, layout)):
+            continue
+        value = search.objective.value(strategy, paid)
+        loss = float(value / winner.value - 1) if winner.value else 0.0
+        out.append(
+            Alternative(
+                configuration=configuration(problem, strategy, layout), value=float(value) * search.objective.scale, loss=loss,
+                why=_why(winner, model, paid.time / model.virtual),
+            )
+        )  # fmt: skip
+    return tuple(sorted(out, key=lambda a: a.value))
+
+
+def _why(winner: Incumbent, row: Row, ticks: float) -> str:
+    """The two steps side by side."""
+    ours, theirs = seconds(winner.cost.time / winner.row.virtual), seconds(ticks)
+    return f"its step takes {theirs:.4g} s, {theirs - ours:+.4g} s against the plan's {ours:.4g} s"

@@ -1,0 +1,90 @@
+"""The first bounds of a row: a few sums over its coefficients, cheap enough for every row. Memory is ignored by the
+time bound, time by the memory test.
+"""
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from cost_models.schedule import BOTH, FIRST, LAST, MIDDLE, in_flight
+from cost_models.strategy import Strategy
+from cost_models.table import MemoryTable
+from solver.rounding import IntegerTime
+from solver.space import BoolArray
+
+
+def class_weights(stages: IntArray) -> FloatArray:
+    """How many stages of each class a pipeline has. (n, C)"""
+    one = (stages == 1).astype(float)
+    out = np.zeros((len(stages), 4))
+    out[:, BOTH] = one
+    out[:, FIRST] = out[:, LAST] = 1 - one
+    out[:, MIDDLE] = np.maximum(stages - 2, 0)
+    return out
+
+
+def _worst(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Largest over the classes that occur. (n,)"""
+    result: FloatArray = np.where(weights > 0, values, -np.inf).max(axis=1)
+    return result
+
+
+def first_bound(
+    time: IntegerTime, strategy: Strategy, layers: FloatArray, fixed: BoolArray, offloads: BoolArray, *, tail: bool = True
+) -> FloatArray:
+    """Lower bound on v times the step with no layer recomputed but for free. (n,) [ticks]
+
+    (v m - 1) max(mean, class) + sum + v (tail + fixed): the sum of all layers and stage constants is unavoidable, the
+    slowest stage is at least the mean and at least any class with the layers it must hold. Without `tail` the last term is left out.
+    """
+    pp = np.asarray(strategy.pipeline_parallel)
+    v, m = np.asarray(strategy.virtual_pipeline_stages), np.asarray(strategy.gradient_accumulation_steps)
+    weights = class_weights(pp)
+    cheapest = time.layer.min(axis=2)
+    total = (weights * time.stage).sum(axis=1) + cheapest @ layers
+    held = np.where(fixed, layers.sum() // pp, 1)
+    slowest = np.maximum(np.ceil(total / pp), _worst(time.stage, weights) + held * cheapest.min(axis=1))
+    bound: FloatArray = (v * m - 1) * slowest + np.maximum(total, slowest)
+    if not tail:
+        return bound
+    saving = np.where(offloads, np.minimum(time.layer_offload.min(axis=1), 0), 0)
+    each = time.layer_tail.min(axis=1) + saving
+    mean_tail = ((weights * time.stage_tail).sum(axis=1) + time.layer_tail @ layers + saving * layers.sum()) / pp
+    worst_tail = np.where(each >= 0, _worst(time.stage_tail, weights) + held * each, -np.inf)
+    return bound + v * (np.maximum(np.ceil(mean_tail), worst_tail) + time.fixed)
+
+
+def least_flight(memory: MemoryTable, strategy: Strategy, stage: IntArray) -> FloatArray:
+    """Micro-batches in flight at `stage` by instant. (n, I)"""
+    pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
+    flight = np.asarray(in_flight(stage, pp, v, np.asarray(strategy.gradient_accumulation_steps)), dtype=float)
+    result: FloatArray = np.maximum(flight[:, None] - memory.released / v[:, None], 0) * memory.holds_activations
+    return result
+
+
+def least_memory(
+    memory: MemoryTable, strategy: Strategy, layers: FloatArray, fixed: BoolArray, offloads: BoolArray
+) -> FloatArray:
+    """Lower bound on the fullest rank's peak, from unrounded bytes: every layer in its leanest mode, offloaded where allowed.
+
+    Two arguments: the mean over the stages with the fewest micro-batches in flight, and the first and last stage with
+    the layers they must hold. (n,) [bytes]
+    """
+    pp = np.asarray(strategy.pipeline_parallel)
+    weights = class_weights(pp)
+    lean, work = memory.activation.min(axis=2), memory.working.min(axis=3)
+    saving = memory.offload_saving * offloads[:, None]
+    flight = least_flight(memory, strategy, pp - 1)
+    total = (weights[:, :, None] * (memory.constant + work)).sum(axis=1) + np.einsum("nji,j->ni", memory.layer, layers)
+    total = total + flight * ((weights * memory.stage_activation).sum(axis=1) + lean @ layers)[:, None]
+    best = ((total - (saving @ layers)[:, None]) / pp[:, None]).max(axis=1)
+    held = np.where(fixed, layers.sum() // pp, 1)[:, None]
+    for stage, index in ((FIRST, np.zeros_like(pp)), (LAST, pp - 1)):
+        flight = least_flight(memory, strategy, index)
+        at = np.where(pp == 1, BOTH, stage)
+        rows = np.arange(len(pp))
+        need = memory.constant[rows, at] + work[rows, at] + flight * memory.stage_activation[rows, at][:, None]
+        each = memory.layer.min(axis=1) + flight * lean.min(axis=1)[:, None] - saving.max(axis=1)[:, None]
+        # Layers beyond those a stage must hold cost more unless offloading frees more than they weigh.
+        count = np.where(each >= 0, held, np.where(fixed[:, None], held, layers.sum()))
+        best = np.maximum(best, (need + count * each).max(axis=1))
+    return best

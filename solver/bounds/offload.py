@@ -1,0 +1,92 @@
+"""How many layers' optimizer states may live on the host: levels that cover every possibility.
+
+A level covers the maxima (low, high] of offloaded layers over the stages: its memory is that of `high`, its cost at
+least that of `low` + 1. Levels of width one are exact.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.arrays import FloatArray
+from solver.bounds.batch import Batch, Shape, windows
+from solver.layout import ALL_OR_NONE, SAME_COUNT, node_loads
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One range of offloaded layers; `everything` for back ends that offload all or nothing."""
+
+    low: int
+    high: int
+    everything: bool = False
+
+    @property
+    def none(self) -> bool:
+        """Nothing is offloaded."""
+        return self.high == 0 and not self.everything
+
+
+def levels(shape: Shape) -> tuple[Level, ...]:
+    """Levels that together cover what the rows of a shape may offload."""
+    if not shape.offloads:
+        return (Level(0, 0),)
+    if shape.offload == ALL_OR_NONE:
+        return (Level(0, 0, everything=True),)
+    longest = shape.num_layers // shape.stages if shape.fixed or shape.offload == SAME_COUNT else shape.num_layers - shape.stages + 1
+    if shape.stages == 1:
+        return tuple(Level(w - 1, w) for w in range(1, longest + 1))
+    edges = sorted({*range(5), *(int(longest * i / 8) for i in range(1, 9)), longest})
+    edges = [edge for edge in edges if edge <= longest]
+    return tuple(Level(low, high) for low, high in zip(edges, edges[1:], strict=False))
+
+
+def saved(batch: Batch, level: Level) -> FloatArray:
+    """Most memory that a level can free of a stage. (n, S, Q) [KiB]"""
+    counts = windows(batch.shape).counts
+    shape = (len(batch), batch.shape.stages, counts.shape[1])
+    if level.none:
+        return np.zeros(shape)
+    all_of_it = (counts[None] * batch.memory.offload_saving[:, None, None, :]).sum(axis=-1)
+    if level.everything:
+        return all_of_it
+    most = np.minimum(windows(batch.shape).length, level.high) * batch.memory.offload_saving.max(axis=-1)[:, None, None]
+    return np.minimum(most, all_of_it)
+
+
+def tails(batch: Batch, level: Level) -> tuple[FloatArray, FloatArray]:
+    """Work after the last micro-batch: least and, for layouts that offload `high` layers, actual. (n, S, Q) [ticks]"""
+    counts, length = windows(batch.shape).counts, windows(batch.shape).length
+    base = batch.tail_stage[:, :, None] + (counts[None] * batch.time.layer_tail[:, None, None, :]).sum(axis=-1)
+    if level.none:
+        return base, base
+    if level.everything:
+        whole = base + (counts[None] * batch.time.layer_offload[:, None, None, :]).sum(axis=-1)
+        return whole, whole
+    each = batch.time.layer_offload.min(axis=-1)[:, None, None]
+    actual = base + np.minimum(length, level.high) * each
+    if batch.shape.offload == SAME_COUNT and level.high - level.low == 1:
+        return actual, actual
+    return base + np.minimum(length, level.high) * np.minimum(each, 0), actual
+
+
+def least_offload_tail(batch: Batch, level: Level) -> FloatArray:
+    """Tail of whichever stage offloads at least low + 1 layers. (n,) [ticks]"""
+    if level.none or level.everything:
+        return np.full(len(batch), -np.inf)
+    each = batch.time.layer_tail.min(axis=-1) + np.minimum(batch.time.layer_offload.min(axis=-1), np.inf)
+    result: FloatArray = np.where(each >= 0, batch.tail_stage.min(axis=-1) + (level.low + 1) * each, -np.inf)
+    return result
+
+
+def host_fits(batch: Batch, offloaded: FloatArray) -> FloatArray:
+    """Whether every node holds what its stages keep on the host; `offloaded` layers by stage, one kind. (n,) bool"""
+    per_rank = batch.memory.host_constant + offloaded * batch.memory.host_layer.max(axis=-1)[:, None]
+    fits = np.zeros(len(batch), dtype=bool)
+    for ranks in np.unique(batch.ranks_per_stage):
+        at = batch.ranks_per_stage == ranks
+        loads = node_loads(int(ranks), batch.shape.stages, batch.gpus_per_node)
+        fits[at] = ((per_rank[at] @ loads.T) <= batch.memory.host_capacity[at, None]).all(axis=1)
+    return fits
+
+

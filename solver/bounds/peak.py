@@ -1,0 +1,28 @@
+"""Lower bound on the peak memory of a row, for the objective memory and for necessary tests in integers."""
+
+import numpy as np
+
+from cost_models.arrays import FloatArray
+from solver.bounds import stage
+from solver.bounds.batch import Batch, windows
+from solver.bounds.offload import levels, saved
+from solver.bounds.row import slowest_stage
+
+
+def peak_bound(batch: Batch) -> FloatArray:
+    """Least peak over all layouts: every layer in its leanest mode, everything offloaded that may be. (n,) [KiB]"""
+    deepest = max(levels(batch.shape), key=lambda level: (level.everything, level.high))
+    freed = saved(batch, deepest)
+    modes = (2,) if batch.shape.needs_full and batch.shape.recompute == 0 else (0, 1, 2)
+    lean = np.minimum.reduce([stage.load(batch, mode) for mode in modes])
+    work = batch.memory.working.min(axis=-1)[:, :, None, :]
+    peak = (lean + work).max(axis=-1) - freed
+    peak = np.where(windows(batch.shape).valid[None], peak, np.inf)
+    if batch.shape.fixed:
+        result: FloatArray = peak.max(axis=(1, 2))
+        return result
+    length = windows(batch.shape).length.astype(int)
+    if batch.shape.kinds > 1:
+        peak = np.minimum.reduceat(peak, np.searchsorted(length, np.arange(1, length[-1] + 1)), axis=2)
+    table = np.minimum.accumulate(peak[:, :, ::-1], axis=2)[:, :, ::-1]
+    return slowest_stage(table, batch.shape.num_layers)

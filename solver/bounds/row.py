@@ -1,0 +1,263 @@
+"""The bound of a row: over every way to recompute and offload, the least step time, and the layout that reaches it.
+
+Given layers, the stages are independent but for the maxima, so the bound of one layer kind is the optimum. With free
+layers, tau is the least slowest stage and the sum is bounded by prices per layer (a Lagrangian bound).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.arrays import FloatArray
+from solver.bounds import offload, stage
+from solver.bounds.batch import Batch, Shape, is_free, windows
+from solver.bounds.offload import Level
+from solver.bounds.stage import FULL, NONE, SELECTIVE, StageTime
+from solver.layout import ONE_MODE, Layout, StageLayout
+
+Way = tuple[str, float, float]
+"""How to recompute: ("mode", r, 0) all layers in one mode; ("count", n, 0) n full layers in every stage; ("pair", a, b)
+some stages' layers in a, some in b; ("equal", 0, 0) the same number of full layers in every stage, as few as fit;
+("each", 0, 0) every stage its own best pattern."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Bounds on v times the step, in ticks."""
+
+    lower: FloatArray
+    upper: FloatArray
+    """Value of a feasible layout, where one was found; infinite otherwise."""
+    way: tuple[tuple[Way, Level] | None, ...]
+    """Of the layout behind `upper`."""
+
+
+def ways(shape: Shape) -> Iterator[Way]:
+    """Ways to recompute that together cover what a back end can lay out."""
+    if shape.recompute == ONE_MODE:
+        yield from (("mode", r, 0) for r in ((FULL,) if shape.needs_full else (NONE, SELECTIVE, FULL)))
+    elif is_free(shape):
+        yield ("each", 0, 0)
+    else:
+        if not shape.needs_full:
+            yield ("mode", SELECTIVE, 0)
+            yield ("mode", NONE, 0)
+        if shape.fixed:
+            yield ("mode", FULL, 0)
+            yield ("equal", 0, 0)
+        else:
+            yield from (("count", n, 0) for n in range(1, shape.num_layers // shape.stages + 1))
+
+
+def patterns(shape: Shape) -> tuple[tuple[int, ...], ...]:
+    """Sets of modes that one stage may show."""
+    alone = ((NONE,), (SELECTIVE,), (FULL,))
+    pairs = ((NONE, SELECTIVE), (NONE, FULL), *(((SELECTIVE, FULL),) if shape.mixed else ()))
+    if shape.recompute != 2 and shape.stages == 1:
+        pairs = ((NONE, FULL),)
+    every = (*alone, *pairs, *(((NONE, SELECTIVE, FULL),) if shape.mixed else ()))
+    return tuple(p for p in every if FULL in p) if shape.needs_full and shape.stages == 1 else every
+
+
+def stage_times(batch: Batch, way: Way, saved: FloatArray) -> list[tuple[tuple[int, ...], StageTime]]:
+    """Times of each pattern that a way allows."""
+    name, first, _ = way
+    if name == "mode":
+        return [((int(first),), stage.single(batch, saved, int(first)))]
+    if name == "count":
+        return [((NONE, FULL), stage.counted(batch, saved, first))]
+    if name == "equal":
+        return [((NONE, FULL), _equal(batch, saved))]
+    return [(pattern, _pattern(batch, saved, pattern)) for pattern in patterns(batch.shape)]
+
+
+def _pattern(batch: Batch, saved: FloatArray, pattern: tuple[int, ...]) -> StageTime:
+    if len(pattern) == 1:
+        return stage.single(batch, saved, pattern[0])
+    if len(pattern) == 2:
+        return stage.pair(batch, saved, *pattern)
+    return stage.triple(batch, saved)
+
+
+def _equal(batch: Batch, saved: FloatArray) -> StageTime:
+    """The same number of full layers in every stage, a multiple of the chunks: as few (or many) as every stage allows."""
+    v = batch.shape.virtual
+    low, high = stage.pair_range(batch, saved, NONE, FULL)
+    fewest = np.ceil(low.max(axis=(1, 2)) / v) * v
+    most = np.floor(high.min(axis=(1, 2)) / v) * v
+    extra = stage.price(batch, NONE, FULL)
+    fits = fewest <= most
+    count = np.where(fits, np.where(extra[:, 0, 0] >= 0, fewest, most), 0)[:, None, None]
+    time = stage.run_time(batch, NONE) + count * extra
+    return StageTime(np.where(fits[:, None, None], time, np.inf), np.broadcast_to(count, time.shape))
+
+
+def row_bounds(batch: Batch) -> Bounds:
+    """Bounds of every row of a batch."""
+    n = len(batch)
+    lower, upper = np.full(n, np.inf), np.full(n, np.inf)
+    chosen: list[tuple[Way, Level] | None] = [None] * n
+    for level in offload.levels(batch.shape):
+        saved = offload.saved(batch, level)
+        for way in ways(batch.shape):
+            low, high = _bounds(batch, way, level, saved)
+            lower = np.minimum(lower, low)
+            for i in np.nonzero(high < upper)[0]:
+                chosen[i] = (way, level)
+            upper = np.minimum(upper, high)
+    lower = np.where(lower > batch.max_time, np.inf, lower)
+    return Bounds(lower=lower, upper=np.where(upper > batch.max_time, np.inf, upper), way=tuple(chosen))
+
+
+def _bounds(batch: Batch, way: Way, level: Level, saved: FloatArray) -> tuple[FloatArray, FloatArray]:
+    options = stage_times(batch, way, saved)
+    times = np.minimum.reduce([option.time for _, option in options])
+    reached = np.minimum.reduce([option.time for _, option in options if not np.isnan(option.recomputed).any()])
+    low_tail, tail = offload.tails(batch, level)
+    if batch.shape.fixed:
+        return _fixed(batch, times, reached, low_tail, tail, level)
+    return _free(batch, times, reached, low_tail, tail, level)
+
+
+def _objective(batch: Batch, slowest: FloatArray, total: FloatArray, tail: FloatArray) -> FloatArray:
+    possible = np.isfinite(slowest) & np.isfinite(total)
+    weighed = batch.slope * np.where(possible, slowest, 0) + total
+    return np.where(possible, weighed + batch.shape.virtual * (tail + batch.time.fixed), np.inf)
+
+
+def _fixed(
+    batch: Batch, times: FloatArray, reached: FloatArray, low_tail: FloatArray, tail: FloatArray, level: Level
+) -> tuple[FloatArray, FloatArray]:
+    """Given layers: the stages are independent but for the maxima."""
+    least = np.maximum(low_tail[:, :, 0].max(axis=1), offload.least_offload_tail(batch, level))
+    lower = _objective(batch, times.max(axis=(1, 2)), times.sum(axis=(1, 2)), least)
+    if batch.shape.kinds > 1:
+        return lower, np.full(len(batch), np.inf)
+    length = windows(batch.shape).length[0]
+    amount = length if level.everything else min(level.high, length)
+    host = offload.host_fits(batch, np.full((len(batch), batch.shape.stages), float(amount)))
+    upper = _objective(batch, reached.max(axis=(1, 2)), reached.sum(axis=(1, 2)), tail[:, :, 0].max(axis=1))
+    return lower, np.where(host, upper, np.inf)
+
+
+def by_length(batch: Batch, times: FloatArray) -> FloatArray:
+    """Least time of each stage by its number of layers 0..L - S + 1, made nondecreasing. (n, S, L - S + 2)"""
+    length = windows(batch.shape).length.astype(int)
+    if batch.shape.kinds > 1:
+        starts = np.searchsorted(length, np.arange(1, length[-1] + 1))
+        times = np.minimum.reduceat(times, starts, axis=2)
+    return np.minimum.accumulate(times[:, :, ::-1], axis=2)[:, :, ::-1]
+
+
+def _sum_bound(batch: Batch, times: FloatArray) -> FloatArray:
+    """Lower bound on the sum of stage times: least reduced cost of each stage, plus the price of all layers."""
+    counts = windows(batch.shape).counts
+    total = counts_of(batch.shape)
+    best = np.full(len(batch), -np.inf)
+    for mode in (NONE, SELECTIVE, FULL):
+        prices = batch.time.layer[:, :, mode]
+        reduced = times - (counts[None] * prices[:, None, None, :]).sum(axis=-1)
+        best = np.maximum(best, reduced.min(axis=2).sum(axis=1) + prices @ total)
+    return best
+
+
+def counts_of(shape: Shape) -> FloatArray:
+    """Layers of the model by kind."""
+    return np.bincount(np.array(shape.order), minlength=shape.kinds).astype(float)
+
+
+def slowest_stage(table: FloatArray, layers: int) -> FloatArray:
+    """tau: the least time at which the stages together can hold all layers, each at least one. (n,)
+
+    A stage holds as many layers as it has entries at or below tau, so tau is the L-th smallest entry.
+    """
+    flat = table.reshape(len(table), -1)
+    return np.maximum(np.partition(flat, layers - 1, axis=1)[:, layers - 1], table[:, :, 0].max(axis=1))
+
+
+def _free(
+    batch: Batch, times: FloatArray, reached: FloatArray, low_tail: FloatArray, tail: FloatArray, level: Level
+) -> tuple[FloatArray, FloatArray]:
+    """Free layers."""
+    table = by_length(batch, times)
+    layers = batch.shape.num_layers
+    tau, total = slowest_stage(table, layers), _sum_bound(batch, times)
+    tau = np.maximum(tau, np.ceil(total / batch.shape.stages))
+    mean_tail = np.ceil((batch.tail_stage.sum(axis=1) + batch.time.layer_tail @ counts_of(batch.shape)) / batch.shape.stages)
+    if not level.none:
+        mean_tail = np.where(batch.time.layer_offload.min(axis=-1) >= 0, mean_tail, -np.inf)
+    least = np.maximum.reduce(
+        [np.where(windows(batch.shape).valid[None], low_tail, np.inf).min(axis=2).max(axis=1), mean_tail, offload.least_offload_tail(batch, level)]
+    )
+    lower = _objective(batch, tau, np.maximum(total, tau), least)
+    lower = np.where(np.isfinite(tau), lower, np.inf)
+    if batch.shape.kinds > 1:
+        return lower, np.full(len(batch), np.inf)
+    return lower, _greedy_value(batch, reached, tail, level)
+
+
+def _greedy_value(batch: Batch, reached: FloatArray, tail: FloatArray, level: Level) -> FloatArray:
+    layers = greedy_layers(reached, _reachable_tau(batch, reached), batch.shape.num_layers)
+    ok = (layers > 0).all(axis=1)
+    at = np.maximum(layers - 1, 0)[:, :, None]
+    time = np.take_along_axis(reached, at, axis=2)[:, :, 0]
+    tails = np.take_along_axis(tail, at, axis=2)[:, :, 0].max(axis=1)
+    amount = layers if level.everything else np.minimum(layers, level.high)
+    ok &= offload.host_fits(batch, amount.astype(float)) & np.isfinite(time).all(axis=1)
+    value = _objective(batch, time.max(axis=1), time.sum(axis=1), tails)
+    result: FloatArray = np.where(ok, value, np.inf)
+    return result
+
+
+def _reachable_tau(batch: Batch, reached: FloatArray) -> FloatArray:
+    tau = slowest_stage(by_length(batch, reached), batch.shape.num_layers)
+    return np.maximum(tau, np.ceil(_sum_bound(batch, reached) / batch.shape.stages))
+
+
+def greedy_layers(times: FloatArray, tau: FloatArray, layers: int) -> FloatArray:
+    """Layers by stage: as many as fit below tau, then taken back from the slowest stages; 0 where that fails. (n, S)"""
+    below = times <= tau[:, None, None]
+    held = np.where(below.any(axis=2), below.shape[2] - np.argmax(below[:, :, ::-1], axis=2), 0)
+    rows = np.arange(len(times))
+    for _ in range(int(np.clip(held.sum(axis=1).max(initial=0) - layers, 0, layers * held.shape[1]))):
+        over = held.sum(axis=1) > layers
+        if not over.any():
+            break
+        current = np.take_along_axis(times, np.maximum(held - 1, 0)[:, :, None], axis=2)[:, :, 0]
+        current = np.where(held > 1, current, -np.inf)
+        slowest = current.argmax(axis=1)
+        held[rows[over], slowest[over]] -= 1
+    good = (held >= 1).all(axis=1) & (held.sum(axis=1) == layers)
+    result: FloatArray = np.where(good[:, None], held, 0)
+    return result
+
+
+def layout_of(batch: Batch, way: Way, level: Level) -> Layout:
+    """The layout behind the upper bound of a batch of one row."""
+    saved = offload.saved(batch, level)
+    options = [o for o in stage_times(batch, way, saved) if not np.isnan(o[1].recomputed).any()]
+    stacked = np.stack([option.time[0] for _, option in options])
+    if batch.shape.fixed:
+        places = np.zeros(batch.shape.stages, dtype=int)
+    else:
+        reached = stacked.min(axis=0)[None]
+        places = greedy_layers(reached, _reachable_tau(batch, reached), batch.shape.num_layers)[0].astype(int) - 1
+    stages = []
+    for s, place in enumerate(places):
+        pattern, option = options[int(stacked[:, s, place].argmin())]
+        layers = int(windows(batch.shape).length[place])
+        stages.append(_stage_layout(pattern, layers, int(option.recomputed[0, s, place]), level))
+    return tuple(stages)
+
+
+def _stage_layout(pattern: tuple[int, ...], layers: int, count: int, level: Level) -> StageLayout:
+    offloaded = layers if level.everything else min(level.high, layers)
+    if len(pattern) == 1:
+        count, pattern = layers, (NONE, *pattern)
+    less, more = pattern
+    if more == NONE:
+        return StageLayout(layers=layers, offloaded=offloaded)
+    full = count if more == FULL else 0
+    selective = count if more == SELECTIVE else layers - full if less == SELECTIVE else 0
+    return StageLayout(layers=layers, full=full, selective=selective, offloaded=offloaded)

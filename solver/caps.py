@@ -1,0 +1,66 @@
+"""Caps: what side constraints and earlier objectives of a list leave."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from cost_models.arrays import FloatArray
+from cost_models.strategy import Strategy
+from solver.objectives import Objective, objective
+from solver.problem import Problem
+from solver.rounding import MEMORY_UNIT, TICK_SECONDS, ticks_down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """Upper limits on objectives, exact, and on the step."""
+
+    timed: tuple[tuple[Objective, Fraction], ...] = ()
+    step_ticks: int | None = None
+    max_memory_bytes: float | None = None
+
+    def max_times(self, strategy: Strategy) -> FloatArray:
+        """Most that v times the step of each row may be. (n,) [ticks]"""
+        v = np.asarray(strategy.virtual_pipeline_stages, dtype=float)
+        limit = np.full(len(strategy), np.inf)
+        if self.step_ticks is not None:
+            limit = np.minimum(limit, self.step_ticks * v)
+        for goal, value in self.timed:
+            weights = _fractions(goal, strategy)
+            exact = np.array([float(value // weight) for weight in weights])
+            limit = np.minimum(limit, exact)
+        return limit
+
+    def after(self, goal: Objective, value: Fraction, tolerance: float = 0.0) -> "Caps":
+        """With an objective held at its value, or within a relative tolerance of it."""
+        held = value * (1 + Fraction(tolerance))
+        if goal.goal == "time":
+            return replace(self, timed=(*self.timed, (goal, held)))
+        if goal.goal == "memory":
+            most = float(held) * MEMORY_UNIT
+            return replace(self, max_memory_bytes=most if self.max_memory_bytes is None else min(most, self.max_memory_bytes))
+        return self
+
+
+def _fractions(goal: Objective, strategy: Strategy) -> Sequence[Fraction]:
+    v = np.atleast_1d(np.asarray(strategy.virtual_pipeline_stages)).tolist()
+    gpus = np.atleast_1d(np.asarray(strategy.world_size)).tolist() if goal.per_gpu else [1] * len(v)
+    batch = np.atleast_1d(np.asarray(strategy.global_batch_size)).tolist() if goal.per_sequence else [1] * len(v)
+    known: dict[tuple[int, int, int], Fraction] = {}
+    return [known.setdefault(key, Fraction(key[1], key[0] * key[2])) for key in zip(v, gpus, batch, strict=True)]
+
+
+def caps(problem: Problem) -> Caps:
+    """The side constraints of a problem."""
+    limits = problem.limits
+    step = None if limits.max_step_seconds is None else ticks_down(limits.max_step_seconds)
+    timed: tuple[tuple[Objective, Fraction], ...] = ()
+    if limits.max_cost_per_step is not None:
+        goal = replace(objective("cost", problem), per_sequence=False)
+        price = problem.job.pool.price_per_gpu_hour
+        assert price is not None, "Problem refuses a cost limit without a price"
+        ticks = limits.max_cost_per_step / (TICK_SECONDS * price / 3600) if price > 0 else None
+        timed = () if ticks is None else ((goal, Fraction(ticks)),)
+    return Caps(timed=timed, step_ticks=step, max_memory_bytes=limits.max_memory_bytes)

@@ -1,0 +1,128 @@
+"""Rounding lives here and nowhere else: float coefficients become integers that never flatter a configuration.
+
+Time in ticks of 100 ns, memory in KiB. Costs are rounded up, savings and capacities down, activations after their
+multiplication by the micro-batches in flight. A sum of ceilings is at least the ceiling of the sum, so what fits in
+integers fits in bytes, and the integer step time is at least the real one, by at most one tick per coefficient used.
+Integers are held in float64 arrays, where they are exact below 2^53.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from cost_models.schedule import BOTH, FIRST, LAST, MIDDLE, in_flight
+from cost_models.table import MemoryTable, Table, TimeTable
+
+TICK_SECONDS: Final = 1e-7
+MEMORY_UNIT: Final = 1024
+EXACT: Final = 2.0**53
+"""Largest magnitude up to which float64 holds every integer."""
+
+
+def ticks_up(seconds: FloatArray) -> FloatArray:
+    """Seconds as ticks, rounded up."""
+    return np.ceil(seconds / TICK_SECONDS)
+
+
+def ticks_down(seconds: float) -> int:
+    """A limit in seconds as ticks, rounded down."""
+    return int(np.floor(seconds / TICK_SECONDS))
+
+
+def memory_up(size: FloatArray) -> FloatArray:
+    """Bytes as KiB, rounded up."""
+    return np.ceil(size / MEMORY_UNIT)
+
+
+def memory_down(size: FloatArray) -> FloatArray:
+    """Bytes saved or available as KiB, rounded down."""
+    return np.floor(size / MEMORY_UNIT)
+
+
+def seconds(ticks: float) -> float:
+    """Ticks as seconds."""
+    return float(ticks) * TICK_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerTime:
+    """`TimeTable` in ticks."""
+
+    layer: FloatArray  # (n, J, R)
+    stage: FloatArray  # (n, C)
+    layer_tail: FloatArray  # (n, J)
+    layer_offload: FloatArray  # (n, J)
+    stage_tail: FloatArray  # (n, C)
+    fixed: FloatArray  # (n,)
+
+
+def integer_time(time: TimeTable) -> IntegerTime:
+    """Every coefficient of time rounded up: each is a cost (an offload that saves time is a smaller saving)."""
+    return IntegerTime(
+        layer=ticks_up(time.layer),
+        stage=ticks_up(time.stage),
+        layer_tail=ticks_up(time.layer_tail),
+        layer_offload=ticks_up(time.layer_offload),
+        stage_tail=ticks_up(time.stage_tail),
+        fixed=ticks_up(time.fixed),
+    )
+
+
+def stage_classes(stages: int) -> IntArray:
+    """Class index of each stage."""
+    if stages == 1:
+        return np.array([BOTH])
+    return np.array([FIRST, *[MIDDLE] * (stages - 2), LAST])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Memory of rows that share their number of stages, by stage, in KiB."""
+
+    constant: FloatArray  # (n, S, I)
+    layer: FloatArray  # (n, S, I, J, R) of one layer with the micro-batches in flight there
+    working: FloatArray  # (n, S, I, R)
+    offload_saving: FloatArray  # (n, J)
+    capacity: FloatArray  # (n,)
+    host_constant: FloatArray  # (n, S)
+    host_layer: FloatArray  # (n, J)
+    host_capacity: FloatArray  # (n,)
+    selector: FloatArray  # (I,)
+
+
+def stage_memory(memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batches: IntArray) -> StageMemory:
+    """Integer memory coefficients of each stage of rows with `stages` stages."""
+    classes, stage = stage_classes(stages), np.arange(stages)
+    flight = np.asarray(in_flight(stage[None, :], stages, virtual[:, None], micro_batches[:, None]), dtype=float)
+    held = flight[:, :, None] - memory.released / virtual[:, None, None]
+    held = np.maximum(held, 0.0) * memory.holds_activations
+    stage_activation = memory.stage_activation[:, classes][:, :, None]
+    layer = np.moveaxis(memory.layer, 1, 2)[:, None, :, :, None] + held[..., None, None] * memory.activation[:, None, None]
+    return StageMemory(
+        constant=memory_up(memory.constant[:, classes] + held * stage_activation),
+        layer=memory_up(layer),
+        working=memory_up(memory.working[:, classes]),
+        offload_saving=memory_down(memory.offload_saving),
+        capacity=memory_down(memory.capacity),
+        host_constant=memory_up(memory.host_constant[:, classes]),
+        host_layer=memory_up(memory.host_layer),
+        host_capacity=memory_down(memory.host_capacity),
+        selector=memory.selector,
+    )
+
+
+def rounding_ticks(*, stages: int, virtual: int, micro_batches: int, layers: int) -> float:
+    """Most ticks by which the integer step exceeds the real one: one per coefficient and use.
+
+    A stage of l layers rounds l + 1 coefficients of its micro-batch time, at most 2 l + 1 of its tail; the step adds
+    one constant: (m - 1/v)(L + 1) + (L + S)/v + 2 L + 1 + 1.
+    """
+    return (micro_batches - 1 / virtual) * (layers + 1) + (layers + stages) / virtual + 2 * layers + 2
+
+
+def check_exact(table: Table) -> None:
+    """Assert that no sum of the integer models can leave the range where float64 holds integers exactly."""
+    largest = max(float(np.abs(table.memory.constant).max(initial=0.0)), float(table.memory.capacity.max(initial=0.0)))
+    assert largest / MEMORY_UNIT * 1024 < EXACT, "memory coefficients exceed the exact range"

@@ -1,0 +1,175 @@
+"""Rows on their way through the search: priced in time, tested for memory, grouped into batches of equal shape."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.strategy import Strategy
+from cost_models.table import MemoryTable, Table, TimeTable
+from solver.bounds.batch import Batch, Shape
+from solver.bounds.first import first_bound, least_memory
+from solver.layout import stage_order
+from solver.legality import job_facts, layout_codes
+from solver.problem import Pricing, Problem
+from solver.rounding import IntegerTime, integer_time, stage_classes, stage_memory
+from solver.simplicity import simplicity
+from solver.space import BackendSpace, BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The two halves of pricing, so that rows beaten on time are never priced in memory."""
+
+    time: Callable[[Job, Strategy, Calibration], TimeTable]
+    memory: Callable[[Job, Strategy, Calibration, float], MemoryTable]
+
+
+def prices(pricing: Pricing | None) -> Prices:
+    """The halves of an injected pricing; of the cost models by default."""
+    if pricing is None:
+        from cost_models.memory import memory_table  # noqa: PLC0415  an injected pricing needs neither
+        from cost_models.time import time_table  # noqa: PLC0415
+
+        return Prices(time_table, lambda job, strategy, calibration, risk: memory_table(job, strategy, calibration, oom_risk=risk))
+
+    def whole(job: Job, strategy: Strategy, calibration: Calibration, risk: float) -> Table:
+        return pricing(job, strategy, calibration, oom_risk=risk)
+
+    return Prices(
+        lambda job, strategy, calibration: whole(job, strategy, calibration, 0.01).time,
+        lambda job, strategy, calibration, risk: whole(job, strategy, calibration, risk).memory,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows of one back end, priced in time."""
+
+    space: int
+    """Index of the back end's space."""
+    topology: IntArray
+    feature: IntArray
+    strategy: Strategy
+    time: IntegerTime
+    abilities: dict[str, Any]
+    lower: FloatArray
+    """First bound on v times the step."""
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.topology)
+
+    def take(self, index: Any) -> "Rows":
+        """Some of the rows."""
+        cut = IntegerTime(**{name: getattr(self.time, name)[index] for name in IntegerTime.__slots__})
+        return Rows(
+            space=self.space, topology=self.topology[index], feature=self.feature[index], strategy=self.strategy.take(index),
+            time=cut, abilities={k: a[index] for k, a in self.abilities.items()}, lower=self.lower[index],
+        )  # fmt: skip
+
+    @property
+    def fixed(self) -> BoolArray:
+        """Rows whose layers per stage are given."""
+        pp, v = np.asarray(self.strategy.pipeline_parallel), np.asarray(self.strategy.virtual_pipeline_stages)
+        result: BoolArray = self.abilities["even"] | (v > 1) | (pp == 1)
+        return result
+
+    @property
+    def offloads(self) -> BoolArray:
+        """Rows that offload optimizer states."""
+        return np.asarray(self.strategy.optimizer_offload) > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A batch with its rows' identities."""
+
+    rows: Rows
+    batch: Batch
+    simplicity: IntArray
+
+
+def layer_counts(job: Job) -> FloatArray:
+    """Layers of the model by kind."""
+    order = stage_order(job.model, 1, 1)
+    return np.bincount(np.array(order), minlength=len(job.model.layer_kinds)).astype(float)
+
+
+def priced_rows(
+    problem: Problem, prices_: Prices, index: int, space: BackendSpace, topology: IntArray, feature: IntArray
+) -> Rows:
+    """Rows with their integer times and first bounds; even layouts whose stages do not divide the layers are left out."""
+    strategy = space.strategy(topology, feature)
+    facts = {**job_facts(problem.job), **{f: getattr(strategy, f) for f in Strategy.__slots__}}
+    abilities = layout_codes(space.backend, facts, len(topology))
+    uneven = abilities["even"] & (problem.job.model.num_hidden_layers % np.asarray(strategy.pipeline_parallel) != 0)
+    if uneven.any():
+        keep = ~uneven
+        topology, feature, strategy = topology[keep], feature[keep], strategy.take(keep)
+        abilities = {k: a[keep] for k, a in abilities.items()}
+    if not len(topology):
+        time = TimeTable(**{f: np.zeros((0, *([1] * n))) for f, n in (("layer", 2), ("stage", 1), ("layer_tail", 1), ("layer_offload", 1), ("stage_tail", 1), ("fixed", 0))})  # fmt: skip
+        return Rows(space=index, topology=topology, feature=feature, strategy=strategy, time=integer_time(time), abilities=abilities, lower=np.zeros(0))
+    time_ = integer_time(prices_.time(problem.job, strategy, problem.calibration))
+    rows = Rows(space=index, topology=topology, feature=feature, strategy=strategy, time=time_, abilities=abilities, lower=np.zeros(len(topology)))
+    lower = first_bound(time_, strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
+    return Rows(space=index, topology=topology, feature=feature, strategy=strategy, time=time_, abilities=abilities, lower=lower)
+
+
+def with_memory(problem: Problem, prices_: Prices, rows: Rows, capacity: float | None) -> tuple[Rows, MemoryTable, FloatArray]:
+    """Rows with their memory coefficients and least peaks; `capacity` caps what the device offers. [bytes]"""
+    memory = prices_.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk)
+    if capacity is not None:
+        fields_ = {name: getattr(memory, name) for name in MemoryTable.__dataclass_fields__}
+        memory = MemoryTable(**{**fields_, "capacity": np.minimum(memory.capacity, capacity)})
+    least = least_memory(memory, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
+    return rows, memory, least
+
+
+def grouped(problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray) -> Iterator[Group]:
+    """Batches of rows of equal shape."""
+    s = rows.strategy
+    interval = np.asarray(s.recompute_interval) > 1
+    abilities, offloads = rows.abilities, rows.offloads
+    fixed_pp1 = np.asarray(s.pipeline_parallel) == 1
+    keys = np.stack(
+        [
+            s.pipeline_parallel, s.virtual_pipeline_stages, abilities["even"] | fixed_pp1, abilities["mixed"],
+            abilities["recompute"], np.where(offloads, abilities["offload"], 0), offloads, interval,
+        ],
+        axis=1,
+    )  # fmt: skip
+    shapes, where = np.unique(keys, axis=0, return_inverse=True)
+    for k, key in enumerate(shapes.tolist()):
+        at = np.nonzero(where.ravel() == k)[0]
+        yield _group(problem, rows.take(at), memory.take(at), max_time[at], [int(x) for x in key])
+
+
+def _group(problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray, key: list[int]) -> Group:
+    stages, virtual, even, mixed, recompute, offload, offloads, interval = key
+    model, s = problem.job.model, rows.strategy
+    shape = Shape(
+        stages=stages, virtual=virtual, order=stage_order(model, stages, virtual), kinds=len(model.layer_kinds),
+        even=bool(even), mixed=bool(mixed), recompute=recompute, offload=offload, offloads=bool(offloads), needs_full=bool(interval),
+    )  # fmt: skip
+    classes = stage_classes(stages)
+    steps = np.asarray(s.gradient_accumulation_steps)
+    batch = Batch(
+        shape=shape,
+        memory=stage_memory(memory, stages=stages, virtual=np.asarray(s.virtual_pipeline_stages), micro_batches=steps),
+        time=rows.time,
+        time_stage=rows.time.stage[:, classes],
+        tail_stage=rows.time.stage_tail[:, classes],
+        micro_batches=steps,
+        ranks_per_stage=np.asarray(s.tensor_parallel * s.context_parallel * s.data_parallel),
+        gpus_per_node=problem.job.pool.gpus_per_node,
+        max_time=max_time,
+    )
+    return Group(rows=rows, batch=batch, simplicity=simplicity(s))
+
+

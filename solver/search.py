@@ -1,0 +1,209 @@
+"""Solve: the objectives of a problem one after the other, each proven before the next; then verify, and tell the story."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import ortools
+
+from solver import verify as _verify
+from solver.alternatives import alternatives
+from solver.best_first import Counters, Search, reduced
+from solver.caps import Caps, caps
+from solver.dominance import Pruning
+from solver.errors import LimitReached
+from solver.incumbent import Incumbent
+from solver.inner import solver as cp_solver
+from solver.objectives import Objective, objectives
+from solver.problem import Pricing, Problem, Progress
+from solver.rows import Prices, prices
+from solver.solution import Candidates, ObjectiveValue, Solution
+from solver.space import BackendSpace, spaces
+
+
+@dataclass(slots=True)
+class _Solve:
+    problem: Problem
+    prices: Prices
+    pruning: Pruning
+    progress: Progress | None
+    counters: Counters = field(default_factory=Counters)
+    raw: int = 0
+    legal: int = 0
+
+    def search(self, goal: Objective, limit: Caps, at: Sequence[BackendSpace], start: Incumbent | None = None) -> Search:
+        """One search, run."""
+        search = Search(
+            problem=self.problem, spaces=at, prices=self.prices, objective=goal, caps=limit, counters=self.counters,
+            pruning=self.pruning, progress=self.progress, incumbent=start,
+        )  # fmt: skip
+        search.run()
+        return search
+
+
+def solve(
+    problem: Problem,
+    *,
+    pricing: Pricing | None = None,
+    pruning: Pruning = Pruning(),
+    progress: Progress | None = None,
+    check: bool = True,
+) -> Solution:
+    """The best configuration of a problem with its proof, or the proof that there is none.
+
+    `pricing` replaces the cost models (the winner is then not verified against their ledger, nor with `check` off).
+
+    Raises:
+        LimitReached: the budget ran out before any configuration was found.
+        VerificationFailed: the scalar ledger contradicts the winner.
+    """
+    run = _Solve(problem, prices(pricing), pruning, progress)
+    chain = objectives(problem)
+    legal, chain_values, last = _first(run, chain)
+    if last is None or last.incumbent is None:
+        if not run.counters.exhausted:
+            raise LimitReached(
+                f"nothing found after {run.counters.priced} priced rows and {run.counters.solved} solves, the limits of the budget"
+            )
+        return _infeasible(run, legal)
+    limit = caps(problem)
+    for goal, value in zip(chain, chain_values, strict=False):
+        limit = limit.after(goal, value.exact)
+    for goal in chain[len(chain_values) :]:
+        start = _restated(goal, last.incumbent)
+        last = run.search(goal, limit, legal, start)
+        assert last.incumbent is not None, "the start is feasible"
+        chain_values.append(_Value(goal, last.incumbent.value, last.bound))
+        limit = limit.after(goal, last.incumbent.value)
+    if problem.objective_tolerance and run.counters.exhausted:
+        last = _simplest(run, chain, chain_values, legal, last)
+    assert last.incumbent is not None
+    if check and pricing is None:
+        _verify.verify(problem, last.incumbent)
+    return _solution(run, legal, chain_values, last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    goal: Objective
+    exact: Fraction
+    bound: Fraction | None
+
+
+def _restated(goal: Objective, found: Incumbent) -> Incumbent:
+    """The incumbent valued by the next objective."""
+    return replace(found, value=goal.value(found.strategy, found.cost))
+
+
+def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ...], list[_Value], Search | None]:
+    """The first objective over the whole space; fewest devices by ascending count, as step time is not monotone in it."""
+    problem = run.problem
+    if chain[0].name != "gpus":
+        legal = reduced(problem, spaces(problem), run.pruning)
+        search = run.search(chain[0], caps(problem), legal)
+        _count(run, legal)
+        values = [] if search.incumbent is None else [_Value(chain[0], search.incumbent.value, search.bound)]
+        return legal, values, search
+    legal, search = (), None
+    for count in sorted(int(n) for n in problem.resolved_domains["gpus"] or ()):
+        domains = problem.domains.with_values(gpus=(count,))
+        legal = reduced(problem, spaces(replace(problem, domains=domains)), run.pruning)
+        search = run.search(chain[0], caps(problem), legal)
+        _count(run, legal)
+        if search.incumbent is not None:
+            bound = None if run.counters.exhausted else Fraction(1)
+            return legal, [_Value(chain[0], search.incumbent.value, bound)], search
+    return legal, [], search
+
+
+def _count(run: _Solve, legal: Sequence[BackendSpace]) -> None:
+    counted = run.counters.candidates(legal)
+    run.raw += counted.raw
+    run.legal += counted.legal
+
+
+def _simplest(
+    run: _Solve, chain: Sequence[Objective], values: Sequence[_Value], legal: tuple[BackendSpace, ...], last: Search
+) -> Search:
+    """The simplest configuration within the tolerance of every objective; among equals the best by the last one.
+
+    Levels of simplicity in ascending order, each searched to the end: the first with a configuration is proven simplest.
+    """
+    from solver.simplicity import simplicity  # noqa: PLC0415
+
+    limit = caps(run.problem)
+    for value in values:
+        limit = limit.after(value.goal, value.exact, run.problem.objective_tolerance)
+    assert last.incumbent is not None
+    goal = chain[-1]
+    levels: set[int] = set()
+    scores = []
+    for space in legal:
+        import numpy as np  # noqa: PLC0415
+
+        topology, feature = space.rows(np.arange(space.size))
+        score = simplicity(space.strategy(topology, feature))
+        scores.append((topology, feature, score))
+        levels |= set(score.tolist())
+    for level in sorted(levels):
+        if level >= last.incumbent.simplicity:
+            return last
+        narrowed = []
+        for space, (topology, feature, score) in zip(legal, scores, strict=True):
+            mask = np.zeros_like(space.legal)
+            at = score == level
+            mask[topology[at], feature[at]] = True
+            narrowed.append(replace(space, legal=mask))
+        search = run.search(goal, limit, narrowed)
+        if search.incumbent is not None:
+            return search
+    return last
+
+
+def _infeasible(run: _Solve, legal: Sequence[BackendSpace]) -> Solution:
+    return Solution(
+        status="infeasible", configuration=None, objectives=(), candidates=_candidates(run),
+        dropped=tuple(d for space in legal for d in space.dropped), ortools=ortools.__version__, parameters=_parameters(run),
+        gpus_considered=_gpus(run),
+    )  # fmt: skip
+
+
+def _candidates(run: _Solve) -> Candidates:
+    c = run.counters
+    return Candidates(raw=run.raw, legal=run.legal, priced=c.priced, bounded=c.bounded, solved=c.solved)
+
+
+def _parameters(run: _Solve) -> str:
+    return " ".join(str(cp_solver(run.problem.budget.row_deterministic_time).parameters).split())
+
+
+def _gpus(run: _Solve) -> tuple[int, ...]:
+    return tuple(sorted(int(n) for n in run.problem.resolved_domains["gpus"] or ()))
+
+
+def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Value], last: Search) -> Solution:
+    found = last.incumbent
+    assert found is not None
+    stated = tuple(
+        ObjectiveValue(
+            name=value.goal.name, unit=value.goal.unit, value=float(value.goal.value(found.strategy, found.cost)) * value.goal.scale
+            if run.problem.objective_tolerance else float(value.exact) * value.goal.scale,
+            bound=float(value.exact if value.bound is None else min(value.bound, value.exact)) * value.goal.scale,
+        )
+        for value in values
+    )  # fmt: skip
+    return Solution(
+        status="optimal" if run.counters.exhausted else "feasible",
+        configuration=_verify.configuration(run.problem, found.strategy, found.layout),
+        objectives=stated,
+        candidates=_candidates(run),
+        dropped=tuple(d for space in legal for d in space.dropped),
+        alternatives=alternatives(run.problem, last, found),
+        ortools=ortools.__version__,
+        parameters=_parameters(run),
+        rounding_seconds=_verify.rounding_seconds(found),
+        gpus_considered=_gpus(run),
+    )
+
+
+Solver = Callable[[Problem], Solution]
