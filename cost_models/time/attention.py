@@ -73,8 +73,8 @@ def _fused(frame: Frame, kind: LayerKind) -> CoreTime:
     (same paper, figures 4 to 6). cuDNN's kernels differ from Triton's and PyTorch's, hence the back end.
     """
     rate = peak_rate(frame) * frame.by_backend_and_device("flash_efficiency")
-    small = min(1.0, frame.model.head_dim / 128)
-    head = float(f"{small ** frame.factor('flash_head_exponent'):.9g}")
+    slower_head = min(1.0, frame.model.head_dim / 128) ** frame.factor("flash_head_exponent")
+    head = float(f"{slower_head:.9g}")  # nine digits, so that no platform's power function shows
     kernel = np.where(frame.attention_is("sdpa"), frame.factor("sdpa_efficiency_over_flash"), 1.0)
     window = frame.model.sliding_window if kind.attention == "sliding" else None
     flops = core_flops(frame, attended_tokens(frame.job.training.sequence_length, window))
