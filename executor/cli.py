@@ -13,7 +13,7 @@ from executor.launch import Launch, LaunchOptions, Measuring, Nodes, Script
 from planner.errors import ExportUnsupported
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE = 1, 2, 3
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = EXIT_ERROR
 
 app = typer.Typer(
     name="meshwright-exec",

@@ -1,1 +1,1 @@
-"""Plans over HTTP."""
+"""The service: plans over HTTP, with the planner's own types."""

@@ -1,0 +1,75 @@
+"""The application: settings in, FastAPI out."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from planner.version import __version__
+from service import problems
+from service.jobs.pool import SpawnPool, WorkPool
+from service.jobs.store import Jobs
+from service.limits import BodyLimit
+from service.observability import RequestLog
+from service.routes import catalogue, estimates, health, plans
+from service.settings import ServiceSettings
+
+DESCRIPTION = """Ask how a model should be trained on a cluster, before a GPU is taken.
+
+Errors are RFC 9457 problem+json. Infeasible is a result: 200 with `status` infeasible and its reasons."""
+
+
+def create_app(settings: ServiceSettings | None = None, *, pool: WorkPool | None = None) -> FastAPI:
+    """The service. `pool` replaces the solver processes (tests, other schedulers)."""
+    settings = settings or ServiceSettings()
+    app = FastAPI(
+        title="Meshwright",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=_lifespan,
+        generate_unique_id_function=_operation_id,
+        redoc_url=None,
+    )
+    app.state.settings = settings
+    app.state.pool = pool or SpawnPool(settings.solver_processes, settings.solve_timeout_seconds)
+    app.state.jobs = Jobs(app.state.pool, kept=settings.kept_plans, max_waiting=settings.max_waiting)
+    for router in (plans.router, estimates.router, catalogue.router, health.router):
+        app.include_router(router)
+    problems.install(app)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(RequestLog)  # the last added is the outermost
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    await app.state.pool.start()
+    yield
+    await app.state.jobs.close()
+
+
+def _operation_id(route: APIRoute) -> str:
+    """The name of the function: stable, and what generated clients call their methods."""
+    return route.name
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The document, with problem+json instead of FastAPI's own validation errors."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+        )
+        schemas = document["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        for model in (problems.Problem, problems.FieldProblem):
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schema.pop("$defs", None)
+            schemas[model.__name__] = schema
+        document["components"]["schemas"] = dict(sorted(schemas.items()))
+        app.openapi_schema = document
+    return app.openapi_schema

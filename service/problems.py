@@ -1,0 +1,270 @@
+"""From errors to HTTP: the one place that knows status codes. Bodies are RFC 9457 problem+json."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from cost_models.errors import MeshwrightError, MissingCalibration, SpecError, UnknownName
+from planner.errors import ExportUnsupported
+from service import errors
+from solver.errors import LimitReached
+
+MEDIA_TYPE: Final = "application/problem+json"
+_log = structlog.get_logger(__name__)
+
+
+class FieldProblem(BaseModel):
+    """One complaint about the request's body, query or headers."""
+
+    pointer: str = Field(description="JSON Pointer (RFC 6901) into the body, or `#query/name`, `#header/name`")
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str = Field(description="a page that explains this kind of problem", examples=["/problems/invalid-request"])
+    title: str
+    status: int
+    detail: str
+    instance: str | None = Field(default=None, description="id of the request, as in the header X-Request-Id")
+    errors: tuple[FieldProblem, ...] = ()
+
+
+class Kind(BaseModel):
+    """A kind of problem: its page, its title, its status."""
+
+    model_config = ConfigDict(frozen=True)
+
+    slug: str
+    title: str
+    status: int
+    about: str
+
+
+def _kind(slug: str, status: HTTPStatus, title: str, about: str) -> Kind:
+    return Kind(slug=slug, title=title, status=int(status), about=about)
+
+
+INVALID: Final = _kind(
+    "invalid-request",
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    "The request breaks a rule",
+    "A key is unknown, a value is out of range, or two numbers contradict each other. `errors` points at each place.",
+)
+UNREADABLE: Final = _kind(
+    "unreadable-body",
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    "The body cannot be read",
+    "The body is not one JSON object in UTF-8, repeats a key, nests too deep, or holds a number JSON cannot carry.",
+)
+NOT_INLINE: Final = _kind(
+    "not-inline",
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    "The request names a file or a download",
+    "Over HTTP a model is given by preset, by its numbers, or by the contents of its config.json.",
+)
+UNCALIBRATED: Final = _kind(
+    "missing-calibration",
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    "A cost term has no data",
+    "No measured, cited or fitted constant covers this device or framework; nothing is guessed.",
+)
+NOT_FOUND: Final = _kind("not-found", HTTPStatus.NOT_FOUND, "Not found", "Nothing is stored or served under this name.")
+NOT_READY: Final = _kind(
+    "not-ready", HTTPStatus.CONFLICT, "There is no plan yet", "The plan is still being made, or its solve failed."
+)
+NOT_EXPORTABLE: Final = _kind(
+    "export-unsupported",
+    HTTPStatus.CONFLICT,
+    "The target cannot express this plan",
+    "Ask with `allow_lossy=true` to get what can be said, with each loss as a comment.",
+)
+TOO_LARGE: Final = _kind(
+    "body-too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large", "A request is a few kilobytes."
+)
+MEDIA: Final = _kind(
+    "unsupported-media-type",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "The body is not declared as JSON",
+    "Send `Content-Type: application/json`.",
+)
+METHOD: Final = _kind(
+    "method-not-allowed",
+    HTTPStatus.METHOD_NOT_ALLOWED,
+    "The method is not allowed here",
+    "The header `Allow` lists the methods of this path.",
+)
+BUSY: Final = _kind(
+    "busy", HTTPStatus.SERVICE_UNAVAILABLE, "Too much is waiting", "Try again after the seconds in `Retry-After`."
+)
+SOLVE_FAILED: Final = _kind(
+    "solve-failed",
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    "The solve ended without an answer",
+    "The request was accepted, but the work on it stopped: a limit of this installation, or a process that died.",
+)
+TIMED_OUT: Final = _kind(
+    "solve-timed-out",
+    HTTPStatus.GATEWAY_TIMEOUT,
+    "The solve reached its limit",
+    "No plan was found within the budget and none was proven impossible; restrict the request or raise the limit.",
+)
+INTERNAL: Final = _kind(
+    "internal-error",
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    "Something broke",
+    "A bug; the log has it under the request's id.",
+)
+HTTP: Final = _kind("http-error", HTTPStatus.BAD_REQUEST, "The request was refused", "See `detail`.")
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.slug: kind
+    for kind in (
+        *(INVALID, UNREADABLE, NOT_INLINE, UNCALIBRATED, NOT_FOUND, NOT_READY, NOT_EXPORTABLE),
+        *(TOO_LARGE, MEDIA, METHOD, BUSY, SOLVE_FAILED, TIMED_OUT, INTERNAL, HTTP),
+    )
+}
+
+_OF_ERROR: Final[tuple[tuple[type[MeshwrightError], Kind], ...]] = (
+    # First match wins: leaves before their bases.
+    (errors.NotInline, NOT_INLINE),
+    (errors.NotFound, NOT_FOUND),
+    (errors.NotReady, NOT_READY),
+    (errors.Busy, BUSY),
+    (errors.SolveTimedOut, TIMED_OUT),
+    (errors.SolveFailed, SOLVE_FAILED),
+    (ExportUnsupported, NOT_EXPORTABLE),
+    (MissingCalibration, UNCALIBRATED),
+    (UnknownName, INVALID),
+    (SpecError, INVALID),
+    (LimitReached, TIMED_OUT),
+    (MeshwrightError, SOLVE_FAILED),
+)
+_OF_STATUS: Final = {kind.status: kind for kind in (NOT_FOUND, METHOD, TOO_LARGE, MEDIA)}
+
+
+class UnreadableBody(HTTPException):
+    """The body is no acceptable JSON. An HTTPException: FastAPI makes a 400 of anything else that a parser raises."""
+
+    def __init__(self, detail: str) -> None:
+        """Say what is wrong with it."""
+        super().__init__(UNREADABLE.status, detail)
+
+
+class NotJson(HTTPException):
+    """The body is not declared as JSON."""
+
+    def __init__(self, stated: str | None) -> None:
+        """Name the media type that was stated."""
+        super().__init__(MEDIA.status, f"the Content-Type is {stated or 'missing'}, not application/json")
+
+
+class BodyTooLarge(HTTPException):
+    """The body is longer than this installation reads."""
+
+    def __init__(self, limit: int) -> None:
+        """State the limit. [bytes]"""
+        super().__init__(TOO_LARGE.status, f"the body is longer than {limit} bytes")
+
+
+def problem(kind: Kind, detail: str, fields: tuple[FieldProblem, ...] = (), instance: str | None = None) -> Problem:
+    """A problem of a kind."""
+    return Problem(
+        type=f"/problems/{kind.slug}",
+        title=kind.title,
+        status=kind.status,
+        detail=" ".join(detail.split()),
+        instance=instance,
+        errors=fields,
+    )
+
+
+def problem_of(error: MeshwrightError) -> Problem:
+    """The problem of a deliberate error."""
+    kind = next(kind for known, kind in _OF_ERROR if isinstance(error, known))
+    fields = (FieldProblem(pointer=error.pointer, detail=str(error)),) if isinstance(error, errors.NotInline) else ()
+    return problem(kind, str(error), fields)
+
+
+def response(found: Problem, headers: Mapping[str, str] | None = None, *, instance: str | None = None) -> Response:
+    """The problem as a response."""
+    body = found.model_copy(update={"instance": found.instance or instance})
+    retry = {"Retry-After": "5"} if found.status == BUSY.status else {}
+    text = body.model_dump_json(exclude_none=True)
+    return Response(text, found.status, media_type=MEDIA_TYPE, headers={**retry, **(headers or {})})
+
+
+def request_id(scope: Mapping[str, Any]) -> str | None:
+    """The id of the request, given by the middleware."""
+    found = scope.get("state", {}).get("request_id")
+    return None if found is None else str(found)
+
+
+def problem_of_refusal(error: HTTPException, scope: Mapping[str, Any]) -> Problem:
+    """The problem of what the web framework, or a check before it, refused."""
+    if isinstance(error, UnreadableBody):
+        kind = UNREADABLE
+    else:
+        kind = _OF_STATUS.get(error.status_code, HTTP.model_copy(update={"status": error.status_code}))
+    return problem(kind, str(error.detail), instance=request_id(scope))
+
+
+def install(app: FastAPI) -> None:
+    """Every error leaves as problem+json."""
+    app.add_exception_handler(MeshwrightError, _deliberate)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def documented(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
+    """The `responses=` of a route that can fail in these ways."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        str(status): {"description": "; ".join(k.title for k in kinds if k.status == status), "content": content}
+        for status in sorted({kind.status for kind in kinds})
+    }
+
+
+async def _deliberate(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MeshwrightError)
+    return response(problem_of(error), instance=request_id(request.scope))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    fields = tuple(_field(found) for found in error.errors())
+    more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
+    first = fields[0]
+    where = first.pointer.removeprefix("/").replace("/", ".")
+    detail = f"{where or 'the body'}: {first.detail}{more}"
+    return response(problem(INVALID, detail, fields[:_MOST_FIELDS], request_id(request.scope)))
+
+
+_MOST_FIELDS = 50
+
+
+def _field(found: Mapping[str, Any]) -> FieldProblem:
+    place, *rest = found["loc"]
+    message = str(found["msg"]).removeprefix("Value error, ")
+    steps = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in rest)
+    return FieldProblem(pointer=steps if place == "body" else f"#{place}{steps}", detail=message)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return response(problem_of_refusal(error, request.scope), error.headers)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    _log.error("request failed", error=type(error).__name__, path=request.url.path, exc_info=error)
+    return response(problem(INTERNAL, "the service failed on this request", instance=request_id(request.scope)))

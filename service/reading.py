@@ -1,0 +1,105 @@
+"""Bodies from the wire: declared JSON, strictly parsed, free of paths and downloads."""
+
+import math
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final
+
+from fastapi import Body, Request, Response
+from fastapi.routing import APIRoute
+
+from planner.errors import RequestUnreadable
+from planner.reading import read_json
+from planner.request import PlanRequest
+from service.errors import NotInline
+from service.problems import NotJson, UnreadableBody
+
+LARGEST_INTEGER = 2**53 - 1
+"""What every JSON reader carries without loss (RFC 8259, section 6)."""
+
+
+_JOB: Final[dict[str, Any]] = {
+    "model": {"preset": "llama-2-7b"},
+    "cluster": {"pools": [{"device": "a100-sxm-80gb", "nodes": 1, "gpus_per_node": 8}]},
+    "training": {"method": "full", "sequence_length": 4096, "global_batch_size": 128},
+}
+_CONFIGURATION: Final[dict[str, Any]] = {
+    "backend": {"name": "deepspeed"},
+    "data_parallel": 8,
+    "zero_stage": 3,
+    "micro_batch_size": 2,
+    "gradient_accumulation_steps": 8,
+    "stages": [{"layers": 32, "recompute": {"full": 32}}],
+}
+PlanBody = Annotated[
+    PlanRequest,
+    Body(openapi_examples={"llama-2-7b": {"summary": "Llama-2-7B on 8 x A100-80GB", "value": _JOB}}),
+]
+EstimateBody = Annotated[
+    PlanRequest,
+    Body(
+        openapi_examples={
+            "llama-2-7b": {"summary": "ZeRO-3 with full recompute", "value": {**_JOB, "configuration": _CONFIGURATION}}
+        }
+    ),
+]
+
+
+class StrictRequest(Request):
+    """A request whose JSON has no repeated keys, no NaN, no infinity, and no number that would lose digits."""
+
+    async def json(self) -> Any:
+        """The body, as one JSON object."""
+        if not hasattr(self, "_strict"):
+            try:
+                self._strict = read_json(await self.body(), "the body")
+            except RequestUnreadable as error:
+                raise UnreadableBody(str(error)) from error
+            _check_numbers(self._strict)
+        return self._strict
+
+
+class StrictRoute(APIRoute):
+    """A route that reads its body strictly and accepts nothing but JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler of FastAPI behind the checks."""
+        handle = super().get_route_handler()
+
+        async def strictly(request: Request) -> Response:
+            if self.body_field is not None:
+                stated = request.headers.get("content-type")
+                if stated is None or stated.partition(";")[0].strip().lower() != "application/json":
+                    raise NotJson(stated)
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return strictly
+
+
+def _check_numbers(value: Any) -> None:
+    """Refuse numbers that another reader would see differently."""
+    open_values = [value]
+    while open_values:
+        found = open_values.pop()
+        if isinstance(found, dict):
+            open_values += found.values()
+        elif isinstance(found, list):
+            open_values += found
+        elif isinstance(found, float) and not math.isfinite(found):
+            raise UnreadableBody("a number of the body is larger than a double can hold")
+        elif isinstance(found, int) and abs(found) > LARGEST_INTEGER:
+            raise UnreadableBody(f"an integer of the body lies beyond {LARGEST_INTEGER}, which JSON readers round")
+
+
+def inline(request: PlanRequest) -> PlanRequest:
+    """The request, if it carries its model itself.
+
+    Raises:
+        NotInline: it names a file or a Hub id, which the service neither opens nor fetches.
+    """
+    if isinstance(request.model.config, str):
+        raise NotInline("/model/config", "model.config is a path; over HTTP give the contents of config.json instead")
+    if request.model.hub is not None:
+        raise NotInline(
+            "/model/hub", "model.hub is not fetched by the service; give model.config, the contents of its config.json"
+        )
+    return request

@@ -1,0 +1,28 @@
+"""Settings of the service: environment variables with the prefix MESHWRIGHT_, overridden by the flags of `serve`."""
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ServiceSettings(BaseSettings):
+    """One installation."""
+
+    model_config = SettingsConfigDict(env_prefix="MESHWRIGHT_", env_file=".env", extra="ignore", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8642, ge=0, le=65535)
+    solver_processes: PositiveInt = 1
+    """Solves that run at the same time; each takes one core."""
+    solve_timeout_seconds: PositiveFloat = 600.0
+    """A solve is stopped after this."""
+    max_waiting: PositiveInt = 256
+    """Accepted plans that wait for a solver; more are refused."""
+    max_wait_seconds: NonNegativeFloat = 60.0
+    """Longest wait that `Prefer: wait` is granted."""
+    max_body_bytes: PositiveInt = 2**20
+    kept_plans: PositiveInt = 1000
+    """Finished plans kept in memory; the oldest are forgotten first."""
+    shutdown_seconds: PositiveFloat = 30.0
+    log_level: str = "INFO"
+    log_format: str = Field(default="auto", pattern="^(auto|json|console)$")
+    """auto: console on a terminal, JSON lines elsewhere."""
