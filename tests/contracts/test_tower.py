@@ -13,7 +13,7 @@ TYPED_SETTINGS = {"pydantic", "pydantic_settings", "pydantic_core", "yaml"}
 TERMINAL = {"typer", "click", "rich", "structlog"}
 THIRD_PARTY: dict[str, set[str]] = {
     "calibration_data": set(),
-    "cost_models": {"numpy", "pydantic", "yaml"},
+    "cost_models": {"numpy", "pydantic", "yaml", "huggingface_hub"},  # the last one optional, lazily, for config.json only
     "solver": {"numpy", "pydantic", "yaml", "ortools", "packaging"},
     "planner": {"numpy", "scipy", "packaging", "rfc8785", "huggingface_hub", "matplotlib"} | TYPED_SETTINGS | TERMINAL,
     "service": {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"} | TYPED_SETTINGS | TERMINAL,
