@@ -1,5 +1,6 @@
 """Memory of one rank, as an event ledger: what each operator keeps, what is alive at each instant, why the peak is
-where it is."""
+where it is.
+"""
 
 from cost_models.memory.explain import memory_ledger
 from cost_models.memory.pricing import memory_table

@@ -1,5 +1,6 @@
 """From allocated bytes to what the device must hold: quantiles of the ledger's error and of the allocator's
-fragmentation."""
+fragmentation.
+"""
 
 from dataclasses import dataclass
 from statistics import NormalDist

@@ -73,7 +73,8 @@ def _largest_moment(pieces: Pieces, kind: int, style: int, *, first: bool) -> An
 @once
 def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool) -> Terms:
     """The layer's own saved tensors, when its backward must first repeat them or when they no longer count as in
-    flight."""
+    flight.
+    """
     setting = pieces.setting
     entries = pieces.saved[kind][style]
     everything = saved_bytes(entries, NONE) * setting.tokens

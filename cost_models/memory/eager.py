@@ -94,7 +94,8 @@ def _attention(setting: Setting) -> list[Saved]:
 
 def _mask(setting: Setting) -> list[Saved]:
     """A padding mask is expanded to one s x s map per sample, kept by every sdpa layer. Source: transformers
-    `masking_utils`."""
+    `masking_utils`.
+    """
     if not setting.job.training.padded:
         return []
     length = setting.job.training.sequence_length

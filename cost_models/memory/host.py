@@ -32,7 +32,8 @@ def offloaded_activation_bytes(
     setting: Setting, boundary: Array, layers: Any, flight: Any, calibration: Calibration
 ) -> Any:
     """Host bytes of boundaries that activation offload moves: all layers of a stage, all micro-batches in flight.
-    [bytes]"""
+    [bytes]
+    """
     on = np.where(np.asarray(setting.strategy.activation_offload) > 0, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * boundary * layers * flight
 

@@ -27,7 +27,8 @@ def host_layer_bytes(pieces: Pieces, kind: int, calibration: Calibration) -> Any
 
 def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
     """Host bytes of one rank whatever its layers: process, copies, offloaded weights and activations of an average
-    stage."""
+    stage.
+    """
     setting, s = pieces.setting, pieces.setting.strategy
     if setting.job.device.kind == "cpu":
         return np.zeros_like(setting.tensor)  # its memory is the device's own
@@ -68,7 +69,8 @@ def host_columns(pieces: Pieces, calibration: Calibration) -> dict[str, FloatArr
 
 def node_bytes(setting: Setting, per_stage: list[float]) -> float:
     """Most host bytes of any node. Ranks are ordered tensor, context, data, pipeline: a stage's are consecutive.
-    [bytes]"""
+    [bytes]
+    """
     s, node = setting.strategy, setting.job.pool.gpus_per_node
     ranks = int(s.tensor_parallel * s.context_parallel * s.data_parallel)
     if ranks % node == 0:

@@ -80,7 +80,8 @@ def layer_terms(pieces: Pieces, kind: int, instant: int) -> Terms:
 
 def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
     """Gradients that exist at an instant: all from the first layer's backward to the step, earlier ones if
-    accumulating."""
+    accumulating.
+    """
     setting = pieces.setting
     if instant in (BACKWARD_FIRST, END_OF_BACKWARD, STEP, FIRST_STEP):
         return gradients

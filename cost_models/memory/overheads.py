@@ -20,7 +20,8 @@ def gathering(setting: Setting, style: str) -> Any:
 @once
 def kept_gathered(setting: Setting) -> Any:
     """Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there.
-    Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there."""
+    Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there.
+    """
     return gathering(setting, "root_group") * np.where(np.asarray(setting.strategy.zero_stage) == 2, 1.0, 0.0)
 
 
@@ -60,10 +61,13 @@ def bucket_bytes(setting: Setting, whole: Array) -> Any:
 
 
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
-    """CuBLAS and kernel workspaces inside the caching allocator; none on a CPU. [bytes]"""
+    """cuBLAS and kernel workspaces inside the caching allocator, larger in deterministic mode; none on a CPU. [bytes]"""
     device = setting.job.device
-    size = 0.0 if device.kind == "cpu" else calibration("workspace", device.family, "any")
-    return {"workspaces": np.full_like(setting.tensor, size)}
+    if device.kind == "cpu":
+        return {}
+    plain = calibration("workspace", device.family, "any")
+    deterministic = calibration("workspace_deterministic", device.family, "any")
+    return {"workspaces": np.where(setting.fact("deterministic") > 0, deterministic, plain)}
 
 
 def context_bytes(setting: Setting, calibration: Calibration) -> float:

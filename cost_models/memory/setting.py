@@ -1,5 +1,6 @@
 """The numbers that every memory formula reads, one per candidate: degrees, shards, tokens and the facts of its back
-end."""
+end.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -186,7 +187,8 @@ class Setting:
     @cached_property
     def vocabulary(self) -> Any:
         """Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel.
-        Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel."""
+        Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel.
+        """
         padded = padded_vocabulary(self.model, self.strategy.tensor_parallel, self.vocabulary_multiple)
         whole = self.eager & (np.asarray(self.strategy.cross_entropy) != CROSS_ENTROPIES.index("vocab_parallel"))
         return padded / np.where(whole, 1.0, self.tensor)

@@ -126,6 +126,8 @@ class FrameworkFacts(Spec):
     vocabulary_multiple: PositiveInt = 1
     dropout: bool = False
     """Dropout probability above 0: masks are kept."""
+    deterministic: bool = False
+    """Deterministic kernels, which need larger workspaces."""
     dummy_weight_gradient: bool = False
     """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
     kept_outputs: NonNegativeFloat = 0
