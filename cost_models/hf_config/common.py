@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from cost_models.errors import BrokenRule, SpecError
-from cost_models.hf_config.fields import MOST_LAYERS, Fields
-from cost_models.specs.model import LayerKind, ModelSpec
+from cost_models.hf_config.fields import Fields
+from cost_models.specs.model import MOST_LAYERS, LayerKind, ModelSpec
 
 Reader: TypeAlias = Callable[[Fields], ModelSpec]
 

@@ -7,13 +7,10 @@ when a file states two of them they must agree.
 import difflib
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from cost_models.errors import BrokenRule, MissingKey, SpecError
-
-LARGEST: Final = 2**27
-"""Largest accepted size: far above any published vocabulary or width, so that a larger number is a slip."""
-MOST_LAYERS: Final = 10_000
+from cost_models.specs.model import LARGEST
 
 
 def _shown(value: Any) -> str:

@@ -1,11 +1,17 @@
 """The model, in Hugging Face's names. Every count, size and ledger is derived from these numbers, never from a name."""
 
-from typing import Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from cost_models.errors import BrokenRule
 from cost_models.specs.base import Spec
+
+LARGEST: Final = 2**27
+"""Largest accepted size: far above any published vocabulary or width, so that a larger number is a slip."""
+MOST_LAYERS: Final = 10_000
+
+Size: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=LARGEST)]
 
 
 class LayerKind(Spec):
@@ -18,10 +24,10 @@ class LayerKind(Spec):
 class MoeSpec(Spec):
     """Mixture of experts in the layers whose `mlp` is `moe`."""
 
-    num_experts: PositiveInt
-    num_experts_per_tok: PositiveInt
-    moe_intermediate_size: PositiveInt
-    shared_expert_intermediate_size: int = Field(default=0, ge=0)
+    num_experts: Size
+    num_experts_per_tok: Size
+    moe_intermediate_size: Size
+    shared_expert_intermediate_size: int = Field(default=0, ge=0, le=LARGEST)
     """Width of all shared experts together; 0 for none."""
     shared_expert_gate: bool = False
     router_bias: bool = False
@@ -33,12 +39,12 @@ class MoeSpec(Spec):
 class MlaSpec(Spec):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
 
-    q_lora_rank: PositiveInt | None = None
+    q_lora_rank: Size | None = None
     """None: queries are projected directly."""
-    kv_lora_rank: PositiveInt
-    qk_nope_head_dim: PositiveInt
-    qk_rope_head_dim: PositiveInt
-    v_head_dim: PositiveInt
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
 
 
 class ModelSpec(Spec):
@@ -47,13 +53,13 @@ class ModelSpec(Spec):
     name: str = "custom"
     model_type: str = "custom"
     """As in config.json; chooses no formula, only names the family."""
-    hidden_size: PositiveInt
-    num_hidden_layers: PositiveInt
-    num_attention_heads: PositiveInt
-    num_key_value_heads: PositiveInt
-    head_dim: PositiveInt
-    intermediate_size: PositiveInt
-    vocab_size: PositiveInt
+    hidden_size: Size
+    num_hidden_layers: Annotated[int, Field(strict=True, ge=1, le=MOST_LAYERS)]
+    num_attention_heads: Size
+    num_key_value_heads: Size
+    head_dim: Size
+    intermediate_size: Size
+    vocab_size: Size
     tie_word_embeddings: bool = False
     max_position_embeddings: PositiveInt | None = None
 
@@ -63,12 +69,12 @@ class ModelSpec(Spec):
     norm_bias: bool = False
     norm_affine: bool = True
     """False: norms scale nothing and hold no weight (OPT with layer_norm_elementwise_affine false)."""
-    norms_per_layer: int = Field(default=2, ge=0)
+    norms_per_layer: int = Field(default=2, ge=0, le=16)
     """Norms of width hidden_size in a layer: 2, or 1 in one-norm parallel blocks, or 4 with post-norms (Gemma 2, 3)."""
     final_norm: bool = True
     embedding_norm: bool = False
     position_embedding: Literal["rotary", "learned", "alibi", "none"] = "rotary"
-    position_embedding_rows: int = Field(default=0, ge=0)
+    position_embedding_rows: int = Field(default=0, ge=0, le=LARGEST + 2)
     """Rows of the learned position table, with any offset that the family adds (OPT: 2)."""
     parallel_residual: bool = False
     qkv_bias: bool = False
@@ -78,7 +84,7 @@ class ModelSpec(Spec):
     qk_norm: Literal["none", "head", "full"] = "none"
     """`head`: one weight of head_dim for q and one for k; `full`: over the whole projected width."""
     attention_sinks: bool = False
-    embedding_projection: int | None = None
+    embedding_projection: Size | None = None
     """Width of the embedding when it differs from hidden_size (OPT-350m)."""
     sliding_window: PositiveInt | None = None
     attention_softcap: bool = False

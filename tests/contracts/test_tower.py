@@ -13,7 +13,8 @@ TYPED_SETTINGS = {"pydantic", "pydantic_settings", "pydantic_core", "yaml"}
 TERMINAL = {"typer", "click", "rich", "structlog"}
 THIRD_PARTY: dict[str, set[str]] = {
     "calibration_data": set(),
-    "cost_models": {"numpy", "pydantic", "yaml", "huggingface_hub"},  # the last one optional, lazily, for config.json only
+    # huggingface_hub is optional, imported inside a function, and fetches config.json only.
+    "cost_models": {"numpy", "pydantic", "yaml", "huggingface_hub"},
     "solver": {"numpy", "pydantic", "yaml", "ortools", "packaging"},
     "planner": {"numpy", "scipy", "packaging", "rfc8785", "huggingface_hub", "matplotlib"} | TYPED_SETTINGS | TERMINAL,
     "service": {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"} | TYPED_SETTINGS | TERMINAL,
