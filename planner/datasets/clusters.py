@@ -6,7 +6,7 @@ from typing import Any, Final
 from cost_models import catalog
 from cost_models.errors import SpecError
 from cost_models.pools import pool
-from cost_models.specs.cluster import NodePool
+from cost_models.specs.cluster import DeviceSpec, NodePool
 from planner.datasets.vocabulary import Unusable
 from planner.measurement import Measurement
 
@@ -16,6 +16,8 @@ _NETWORK: Final = re.compile(
     r"ib\b|infiniband|hdr|ndr|edr|roce|rdma|omni-?path|ethernet|efa|cx-\d|node-node|slingshot", re.IGNORECASE
 )
 _GBIT: Final = 1e9 / 8
+_MEMORY_NAMES: Final = 0.05
+"""How far two names of one memory size differ (180, 186 and 192 GB of one board are two sizes)."""
 
 
 def pool_of(row: Measurement) -> tuple[NodePool, bool]:
@@ -32,6 +34,7 @@ def pool_of(row: Measurement) -> tuple[NodePool, bool]:
         candidates = catalog.device_candidates(row.gpu)
     except SpecError as error:
         raise Unusable(f"device not in the catalogue: {row.gpu}") from error
+    candidates = tuple(device for device in candidates if _has_memory(device, row)) or candidates
     if len({device.family for device in candidates}) > 1:
         raise Unusable("ambiguous device")
     device = candidates[0]
@@ -44,7 +47,13 @@ def pool_of(row: Measurement) -> tuple[NodePool, bool]:
         )  # fmt: skip
     except SpecError as error:
         raise Unusable(f"cluster contradicts itself: {error}") from error
-    return found, len(candidates) > 1
+    return found, len({device.usable_memory_bytes for device in candidates}) > 1
+
+
+def _has_memory(device: DeviceSpec, row: Measurement) -> bool:
+    """Whether a device is of the size that the row prints; a row without a size fits all."""
+    printed = row.gpu_mem_gb
+    return printed is None or abs(device.marketing_memory_bytes / 1e9 / printed - 1) <= _MEMORY_NAMES
 
 
 def _intra(row: Measurement) -> str | None:

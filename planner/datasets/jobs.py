@@ -73,13 +73,13 @@ def case_of(row: Measurement) -> Case:
     if row.seq_len is None:
         raise Unusable("sequence length not stated")
     nodes, ambiguous = pool_of(row)
-    reading = framework_of(row)
+    reading, of_framework = framework_of(row)
     degrees = degrees_of(row, reading, model)
     precision, of_precision = precision_of(row)
     optimizer, of_optimizer = optimizer_of(row)
     method = method_of(row)
     lora, of_lora = _lora(row, reading, method)
-    assumed: list[str] = [*of_model, *degrees.assumed, of_precision, of_optimizer, of_lora]
+    assumed: list[str] = [of_framework, *of_model, *degrees.assumed, of_precision, of_optimizer, of_lora]
     try:
         training = TrainingSpec(
             method=method, sequence_length=row.seq_len, precision=precision, optimizer=optimizer, lora=lora,
@@ -199,7 +199,7 @@ def _configuration(
     model: ModelSpec,
     training: TrainingSpec,
 ) -> tuple[Configuration, tuple[str, ...]]:
-    backend = backend_of(row, degrees.zero_stage)
+    backend = backend_of(reading, degrees.zero_stage, splits=degrees.tp * degrees.pp * degrees.cp > 1)
     recompute, of_recompute = recompute_of(row, reading)
     attention, of_attention = attention_of(row, backend)
     optimizer_offload, parameter_offload, activation_offload = offload_of(row)
@@ -233,7 +233,7 @@ def _configuration(
         activation_offload=activation_offload,
         precision=precision_of(row)[0],
         attention=attention,
-        cross_entropy=_cross_entropy(row, reading, backend),
+        cross_entropy=_cross_entropy(row, reading, backend, degrees.tp),
         optimizer=training.optimizer,
         fused_kernels=backend != "ddp",
         cuda_graph=flag(row, "cuda_graph") is True,
@@ -244,10 +244,11 @@ def _configuration(
     return configuration, (of_recompute, of_attention)
 
 
-def _cross_entropy(row: Measurement, reading: FrameworkReading, backend: Backend) -> CrossEntropy:
+def _cross_entropy(row: Measurement, reading: FrameworkReading, backend: Backend, tp: int) -> CrossEntropy:
+    """Stated, the recipe's own, or over vocabulary shards where tensors are split (Megatron-LM, loss_parallel)."""
     stated = row.facts.get("cross_entropy", "")
     if stated in CROSS_ENTROPIES:
         return stated
     if reading.cross_entropy is not None:
         return reading.cross_entropy
-    return "vocab_parallel" if backend.startswith("megatron") else "eager"
+    return "vocab_parallel" if backend.startswith("megatron") or tp > 1 else "eager"

@@ -53,13 +53,13 @@ _TRANSFORMERS: Final = (
 # recipes with CEWithChunkedOutputLoss, litgpt's with lm_head_chunk_size: none of them keeps fp32 logits whole.
 FRAMEWORKS: Final = (
     FrameworkReading(r"easycontext|xtuner", "deepspeed", frozenset({"cp"})),
-    FrameworkReading(r"megatron.*zero3|hf trainer \+ deepspeed", "deepspeed", frozenset({"tp"}), overlap=False),
-    FrameworkReading(r"megatron-deepspeed|megatron \+ deepspeed", "megatron-deepspeed", _3D, overlap=False),
+    FrameworkReading(r"hf trainer \+ deepspeed", "deepspeed", _NONE, zero_stage=None, overlap=False),
+    FrameworkReading(r"megatron.*(?:deepspeed|zero3)|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
+    FrameworkReading(r"torchtitan|automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
     FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
     FrameworkReading(r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False),
     FrameworkReading(r"megatron.*v[12]\.\d|oneflow", "megatron-deepspeed", _3D, overlap=False),
-    FrameworkReading(r"megatron|internevo|internlm|primus", "megatron", _ALL, overlap=False),
-    FrameworkReading(r"torchtitan|automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
+    FrameworkReading(r"megatron|internevo|internlm|primus|nanotron", "megatron", _ALL, overlap=False),
     FrameworkReading(
         r"litgpt", "fsdp", _NONE, zero_stage=3, recompute="none", pure=True, lora=(8, "qv"), cross_entropy="fused"
     ),
@@ -67,7 +67,7 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"composer|llm-foundry", "fsdp", _NONE, zero_stage=3, pure=True, cross_entropy="fused"),
     FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
     FrameworkReading(r"deepspeed|zero", "deepspeed", _3D, zero_stage=None),
-    FrameworkReading(r"colossalai|gemini", "fsdp", _3D, zero_stage=3),
+    FrameworkReading(r"colossal-?ai|gemini", "fsdp", _3D, zero_stage=3),
     FrameworkReading(r"peft method_comparison", "ddp", _NONE, pure=True, lora=(8, "qv")),
     FrameworkReading(_TRANSFORMERS, "ddp", _NONE, lora=(8, "qv")),
 )
@@ -90,24 +90,31 @@ _OPTIMIZERS: Final[tuple[tuple[str, Optimizer], ...]] = (
 )
 
 
-def framework_of(row: Measurement) -> FrameworkReading:
-    """How the row's framework is read.
+def framework_of(row: Measurement) -> tuple[FrameworkReading, str]:
+    """How the row's framework is read, and what had to be assumed for it.
+
+    One that is not known is priced as the back end that does what the row says: Megatron-LM where tensors or stages are
+    split, FSDP where weights are, plain data parallelism else.
 
     Raises:
-        Unusable: the framework is blank or none that is known.
+        Unusable: the framework is blank.
     """
     text = row.framework.lower()
     if not text:
         raise Unusable("framework not stated")
     for reading in FRAMEWORKS:
         if re.search(reading.pattern, text):
-            return reading
-    raise Unusable(f"framework not known: {row.framework}")
+            return reading, ""
+    splits = any((degree or 1) > 1 for degree in (row.tp, row.pp, row.ep))
+    backend: Backend = "megatron" if splits else "fsdp" if row.zero_stage else "ddp"
+    return FrameworkReading("", backend, _ALL, zero_stage=None), f"framework: {row.framework} priced as {backend}"
 
 
-def backend_of(row: Measurement, zero_stage: int) -> Backend:
-    """The back end: one without sharding is plain data parallelism, whatever its trainer is called."""
-    backend = framework_of(row).backend
+def backend_of(reading: FrameworkReading, zero_stage: int, *, splits: bool) -> Backend:
+    """The back end: one without sharding and splitting is plain data parallelism, whatever its trainer is called."""
+    backend = reading.backend
+    if splits:
+        return "fsdp" if backend == "ddp" else backend
     if backend in {"fsdp", "deepspeed"} and zero_stage == 0:
         return "ddp"
     if backend == "ddp" and zero_stage >= 1:
@@ -146,13 +153,15 @@ def is_pure(row: Measurement, reading: FrameworkReading) -> bool:
 def recompute_of(row: Measurement, reading: FrameworkReading) -> tuple[Recompute, str]:
     """How much of the forward pass is repeated, and what had to be assumed for it."""
     text = row.recompute.lower()
-    if text in {"full", "yes", "true", "uniform", "block"} or text.startswith("full"):
+    if text.startswith(
+        ("full", "yes", "true", "on", "uniform", "block", "gradient", "activation", "ckpt", "checkpoint")
+    ):
         return "full", ""
-    if text.startswith(("selective", "sac", "op")):
+    if text.startswith(("selective", "sac", "op", "attn", "attention", "partial")):
         return "selective", ""
-    if text in {"none", "no", "false", "off"}:
+    if text.startswith(("none", "no", "false", "off")):
         return "none", ""
-    if text:
+    if text not in {"", "unknown", "?"}:
         raise Unusable(f"recompute not known: {row.recompute}")
     if reading.recompute is not None:
         return reading.recompute, ""
@@ -165,11 +174,11 @@ def attention_of(row: Measurement, backend: Backend) -> tuple[Attention, str]:
     if stated in ATTENTIONS:
         return stated, ""
     text = row.flash_attn.lower()
-    if "sdpa" in text:
+    if re.search(r"sdpa|xformers|mem-?eff", text):
         return "sdpa", ""
-    if text.startswith("yes") or text.startswith(("auto", "fused")):
+    if re.match(r"yes|true|auto|fused|flash|fa[23]?\b|cudnn", text):
         return "flash", ""
-    if text.startswith("no"):
+    if re.match(r"no|false|eager|math|unfused", text):
         return "eager", ""
     default: Attention = "sdpa" if backend in {"ddp", "fsdp", "deepspeed"} else "flash"
     return default, f"attention: not stated, {default} assumed"

@@ -1,5 +1,6 @@
 """One row of measurement against one prediction, quantity by quantity."""
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ _MEMORY_NEEDS: Final = {
     "precision": "precision not modelled",
 }
 """What may be assumed for time but decides memory, by the key an assumption starts with."""
-_DEVICE_KINDS: Final = frozenset({"nvidia-smi", "process", "device", "rocm-smi"})
+_KINDS: Final = ((r"reserv", "reserved"), (r"alloc|active", "allocated"), (r"smi|process|device", "device"))
 _TRAINING: Final = frozenset({"first_step", "step"})
 
 
@@ -210,9 +211,7 @@ def _memory_reason(case: Case) -> str:
 
 
 def _peak_memory(row: Measurement, case: Case, ledger: MemoryLedger) -> Comparison:
-    kind = row.mem_kind.lower()
-    if kind not in {"allocated", "reserved"} | _DEVICE_KINDS:
-        raise Unusable(f"mem_kind {row.mem_kind or 'not stated'}")
+    kind = memory_kind(row)
     unit = row.facts.get("memory_unit", "GB")
     measured = float(row.peak_mem_gb or 0) * (GIB if unit == "GiB" else _GB)
     phases = _TRAINING | {"eval"} if row.facts.get("memory_includes") == "eval" else _TRAINING
@@ -222,10 +221,22 @@ def _peak_memory(row: Measurement, case: Case, ledger: MemoryLedger) -> Comparis
     if kind != "allocated":
         predicted *= ledger.fragmentation_median
         spread *= ledger.fragmentation_quantile / ledger.fragmentation_median
-    if kind in _DEVICE_KINDS:
+    if kind == "device":
         predicted += ledger.context_bytes + ledger.communicator_bytes
     assumed = case.assumed if "memory_unit" in row.facts else (*case.assumed, "memory_unit: not stated, GB assumed")
     return Comparison(row, "peak_memory", "", measured, predicted, "bytes", _central(predicted, spread), None, assumed)
+
+
+def memory_kind(row: Measurement) -> str:
+    """What the printed peak counts: `allocated` or `reserved` by the allocator, or all that the `device` holds.
+
+    Raises:
+        Unusable: not said, or not known.
+    """
+    for pattern, kind in _KINDS:
+        if re.search(pattern, row.mem_kind.lower()):
+            return kind
+    raise Unusable(f"mem_kind {row.mem_kind or 'not stated'}")
 
 
 def peak_allocated(ledger: MemoryLedger, phases: frozenset[str], *, last_stage_only: bool = False) -> float:

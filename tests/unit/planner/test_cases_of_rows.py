@@ -55,7 +55,6 @@ def test_a_complete_row_needs_no_assumption() -> None:
         ({"gpu": "A800/H800-80GB (not separated)"}, "ambiguous device"),
         ({"n_gpus": None}, "world size not stated"),
         ({"framework": ""}, "framework not stated"),
-        ({"framework": "abacus"}, "framework not known: abacus"),
         ({"tp": None, "dp": None}, "tp not stated"),
         ({"dp": 4}, "printed degrees contradict the world size"),
         ({"notes": "tp*pp*dp=640 != n_gpus=320 as printed"}, "printed degrees contradict the world size"),
@@ -82,6 +81,7 @@ def test_every_reason_to_skip(changes: dict[str, Any], reason: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "assumption"),
     [
+        ({"framework": "abacus"}, "framework"),
         ({"recompute": ""}, "recompute"),
         ({"flash_attn": ""}, "attention"),
         ({"optimizer": ""}, "optimizer"),
@@ -201,3 +201,5 @@ def test_networks(interconnect: str, per_device: float, shared: bool) -> None:
 def test_an_ambiguous_device_of_one_family_stands_for_time_only() -> None:
     assert case_of(row(gpu="A100")).ambiguous_device
     assert not case_of(row(gpu="A100-80GB")).ambiguous_device
+    assert not case_of(row(gpu="A100", gpu_mem_gb=80)).ambiguous_device
+    assert case_of(row(gpu="A100", gpu_mem_gb=40)).job.device.name == "a100-sxm-40gb"
