@@ -17,12 +17,12 @@ LARGEST_INTEGER = 2**53 - 1
 """What every JSON reader carries without loss (RFC 8259, section 6)."""
 
 
-_JOB: Final[dict[str, Any]] = {
+JOB_EXAMPLE: Final[dict[str, Any]] = {
     "model": {"preset": "llama-2-7b"},
     "cluster": {"pools": [{"device": "a100-sxm-80gb", "nodes": 1, "gpus_per_node": 8}]},
     "training": {"method": "full", "sequence_length": 4096, "global_batch_size": 128},
 }
-_CONFIGURATION: Final[dict[str, Any]] = {
+CONFIGURATION_EXAMPLE: Final[dict[str, Any]] = {
     "backend": {"name": "deepspeed"},
     "data_parallel": 8,
     "zero_stage": 3,
@@ -32,13 +32,16 @@ _CONFIGURATION: Final[dict[str, Any]] = {
 }
 PlanBody = Annotated[
     PlanRequest,
-    Body(openapi_examples={"llama-2-7b": {"summary": "Llama-2-7B on 8 x A100-80GB", "value": _JOB}}),
+    Body(openapi_examples={"llama-2-7b": {"summary": "Llama-2-7B on 8 x A100-80GB", "value": JOB_EXAMPLE}}),
 ]
 EstimateBody = Annotated[
     PlanRequest,
     Body(
         openapi_examples={
-            "llama-2-7b": {"summary": "ZeRO-3 with full recompute", "value": {**_JOB, "configuration": _CONFIGURATION}}
+            "llama-2-7b": {
+                "summary": "ZeRO-3 with full recompute",
+                "value": {**JOB_EXAMPLE, "configuration": CONFIGURATION_EXAMPLE},
+            }
         }
     ),
 ]

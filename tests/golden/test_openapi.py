@@ -1,0 +1,39 @@
+"""The OpenAPI document, to the letter: a changed interface shows in review.
+
+After a change on purpose: MESHWRIGHT_UPDATE_GOLDEN=1 python -m pytest tests/golden/test_openapi.py
+"""
+
+import json
+import os
+from pathlib import Path
+
+from service.app import create_app
+from service.settings import ServiceSettings
+
+GOLDEN = Path(__file__).with_name("openapi.json")
+
+
+def test_the_interface_is_the_committed_one() -> None:
+    document = create_app(ServiceSettings()).openapi()
+    document["info"]["version"] = "golden"
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    if os.environ.get("MESHWRIGHT_UPDATE_GOLDEN"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_operations_have_stable_names() -> None:
+    document = create_app(ServiceSettings()).openapi()
+    names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert sorted(names) == [
+        "create_estimate",
+        "create_plan",
+        "export_plan",
+        "get_plan",
+        "list_devices",
+        "list_models",
+        "livez",
+        "problem_page",
+        "readyz",
+    ]
+    assert "HTTPValidationError" not in document["components"]["schemas"]

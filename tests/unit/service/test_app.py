@@ -1,0 +1,91 @@
+"""Health, catalogue, ids, problem pages, unexpected errors."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from planner.version import __version__
+from service import problems
+from service.cli import is_loopback
+from service.observability import configure
+from tests.unit.service.client import FakePool, client
+
+
+def test_alive_is_not_ready() -> None:
+    pool = FakePool()
+    with client(pool) as http:
+        assert http.get("/readyz").json() == {"status": "ok"}
+        pool.ready = False
+        assert http.get("/livez").json() == {"status": "ok"}
+        answer = http.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.headers["content-type"] == problems.MEDIA_TYPE
+
+
+def test_every_kind_of_problem_has_its_page() -> None:
+    with client() as http:
+        for slug, kind in problems.KINDS.items():
+            assert http.get(f"/problems/{slug}").json() == kind.model_dump()
+
+
+def test_the_catalogue_is_listed_by_name() -> None:
+    with client() as http:
+        models = {model["name"]: model for model in http.get("/v1/models").json()}
+        assert models["llama-2-7b"]["parameters"] == 6738415616
+        devices = {device["name"] for device in http.get("/v1/devices", params={"text": "A100"}).json()}
+        assert "a100-sxm-80gb" in devices
+        assert not any("h100" in name for name in devices)
+
+
+@pytest.mark.parametrize(("stated", "kept"), [("abc-123", True), ("a\tb", False), ("x" * 65, False), ("a b", False)])
+def test_a_plain_request_id_is_kept(stated: str, kept: bool) -> None:
+    with client() as http:
+        found = http.get("/livez", headers={"X-Request-Id": stated}).headers["x-request-id"]
+    assert (found == stated) is kept
+    assert found
+
+
+def test_a_bug_is_a_problem_without_its_details(monkeypatch: Any, capsys: Any) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("secret path /etc")
+
+    with client() as http:
+        monkeypatch.setattr("cost_models.catalog.devices", broken)
+        answer = http.get("/v1/devices")
+    assert answer.status_code == 500
+    assert answer.json()["type"] == "/problems/internal-error"
+    assert "secret" not in answer.text
+
+
+def test_logs_are_json_lines_with_the_requests_id(capsys: Any) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        configure("INFO", "json")
+        with client() as http:
+            http.get("/livez", headers={"X-Request-Id": "id-7"})
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    line = next(line for line in lines if line.get("path") == "/livez")
+    assert (line["request_id"], line["status"], line["method"]) == ("id-7", 200, "GET")
+
+
+def test_the_documentation_is_served() -> None:
+    with client() as http:
+        assert http.get("/docs").status_code == 200
+        assert http.get("/openapi.json").json()["info"]["version"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        *[(host, True) for host in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost")],
+        *[(host, False) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", "", "localhost.example.org")],
+    ],
+)
+def test_what_counts_as_this_machine(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
