@@ -171,7 +171,7 @@ def _lora(row: Measurement, reading: FrameworkReading, method: str) -> tuple[Lor
         return None, ""
     changes: dict[str, Any] = {}
     rank = row.facts.get("lora_rank", "")
-    if rank.isdigit() and int(rank) > 0:
+    if rank.isdecimal() and int(rank) > 0:
         changes["rank"] = int(rank)
     targets = row.facts.get("lora_targets", "")
     if targets:
@@ -184,7 +184,10 @@ def _lora(row: Measurement, reading: FrameworkReading, method: str) -> tuple[Lor
             changes[key] = stated
     if row.facts.get("adapter_dtype") in {"fp32", "model"}:
         changes["adapter_dtype"] = row.facts["adapter_dtype"]
-    spec = LoraSpec(**({"rank": reading.lora[0], "target_modules": reading.lora[1]} | changes))
+    try:
+        spec = LoraSpec.read({"rank": reading.lora[0], "target_modules": reading.lora[1]} | changes)
+    except SpecError as error:
+        raise Unusable(f"row contradicts itself: {error}") from error
     missing = [key for key in ("rank", "target_modules") if key not in changes]
     return (
         spec,
@@ -221,7 +224,7 @@ def _configuration(
         and (reading.sequence_parallel if sequence_parallel is None else sequence_parallel),
         context_parallel=degrees.cp,
         expert_parallel=degrees.ep,
-        expert_tensor_parallel=(int(expert_tensor) if expert_tensor.isdigit() else degrees.tp) if model.moe else 1,
+        expert_tensor_parallel=(int(expert_tensor) if expert_tensor.isdecimal() else degrees.tp) if model.moe else 1,
         pipeline_parallel=degrees.pp,
         virtual_pipeline_stages=degrees.vpp if degrees.pp > 1 else 1,
         data_parallel=degrees.dp,

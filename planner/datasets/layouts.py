@@ -18,12 +18,12 @@ def stage_layers(row: Measurement, layers: int, stages: int) -> tuple[int, ...]:
     """
     stated = row.facts.get("stage_layers") or _of_layout(row.facts.get("pipeline_layout", ""), stages)
     if stated:
-        split = tuple(int(part) for part in stated.split("+") if part.isdigit())
+        split = tuple(int(part) for part in stated.split("+") if part.isdecimal())
         if len(split) != stages or sum(split) != layers or min(split) < 1:
             raise Unusable("stated layers of the stages do not add up")
         return split
     first = row.facts.get("first_stage_layers", "")
-    if first.isdigit() and stages > 1 and 0 < int(first) <= layers - (stages - 1):
+    if first.isdecimal() and stages > 1 and 0 < int(first) <= layers - (stages - 1):
         return (int(first), *evenly(layers - int(first), stages - 1))
     if layers < stages:
         raise Unusable("more stages than layers")

@@ -31,6 +31,8 @@ _FAMILIES: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     (r"llama|mistral|mixtral|qwen|yi|internlm|deepseek|smollm|baichuan|phi|olmo|granite|danube", {}),
     (r"gpt|opt|megatron|turing|mt-nlg|t-nlg", _GPT),
 )
+_MOST_LAYERS: Final = 100_000
+"""Beyond any model; keeps a mistyped cell from filling the memory."""
 _GPT2_VOCABULARY: Final = 50257
 _MOE_NAMES: Final = re.compile(r"moe|\d+x\d+b|a\d+b|mixtral|deepseek-?v[23]")
 _NOT_A_TRANSFORMER: Final = re.compile(r"mamba|hybrid|jamba|nemotron[_ -]?(?:h\b|[3-9])|rwkv|bamba")
@@ -80,6 +82,8 @@ def model_of(row: Measurement) -> tuple[ModelSpec, tuple[str, ...]]:
     """
     if row.facts.get("architecture") == "hybrid" or _NOT_A_TRANSFORMER.search(row.model.lower()):
         raise Unusable("architecture is not a plain transformer")
+    if (row.layers or 0) > _MOST_LAYERS:
+        raise Unusable(f"shape contradicts itself: more than {_MOST_LAYERS} layers")
     preset = preset_of(row.model)
     try:
         if preset is not None:
@@ -149,7 +153,7 @@ def _from_numbers(row: Measurement) -> tuple[ModelSpec, tuple[str, ...]]:
 
 def _whole(row: Measurement, fact: str) -> int | None:
     text = row.facts.get(fact, "")
-    return int(text) if text.isdigit() and int(text) > 0 else None
+    return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
 def _family(row: Measurement, hidden: int, assumed: list[str]) -> dict[str, Any]:
@@ -181,12 +185,15 @@ def _moe(row: Measurement) -> MoeSpec | None:
     chosen = _whole(row, "experts_per_token")
     if width is None or chosen is None:
         raise Unusable("experts not stated")
-    return MoeSpec(
-        num_experts=experts,
-        num_experts_per_tok=chosen,
-        moe_intermediate_size=width,
-        shared_expert_intermediate_size=_whole(row, "shared_expert_ffn") or 0,
-        gated_experts=flag(row, "gated") is not False and "gpt" not in row.model.lower(),
+    gated = flag(row, "gated")
+    return MoeSpec.read(
+        {
+            "num_experts": experts,
+            "num_experts_per_tok": chosen,
+            "moe_intermediate_size": width,
+            "shared_expert_intermediate_size": _whole(row, "shared_expert_ffn") or 0,
+            "gated_experts": "gpt" not in row.model.lower() if gated is None else gated,
+        }
     )
 
 
@@ -198,19 +205,20 @@ def _mla(row: Measurement) -> MlaSpec | None:
     value = _whole(row, "v_head_dim") or nope
     if nope is None or value is None:
         raise Unusable("MLA widths not stated")
-    rope = _whole(row, "qk_rope_head_dim") or nope // 2
-    return MlaSpec(
-        q_lora_rank=_whole(row, "q_lora_rank"),
-        kv_lora_rank=rank,
-        qk_nope_head_dim=nope,
-        qk_rope_head_dim=rope,
-        v_head_dim=value,
+    return MlaSpec.read(
+        {
+            "q_lora_rank": _whole(row, "q_lora_rank"),
+            "kv_lora_rank": rank,
+            "qk_nope_head_dim": nope,
+            "qk_rope_head_dim": _whole(row, "qk_rope_head_dim") or nope // 2,
+            "v_head_dim": value,
+        }
     )
 
 
 def _layer_kinds(row: Measurement, layers: int) -> tuple[LayerKind, ...]:
     rule, _, count = row.facts.get("moe_layers", "all").partition(":")
-    number = int(count) if count.isdigit() and int(count) > 0 else layers
+    number = int(count) if count.isdecimal() and int(count) > 0 else layers
     if rule == "every":
         return tuple(LayerKind(mlp="moe" if (i + 1) % number == 0 else "dense") for i in range(layers))
     mixtures = min(number, layers) if rule == "last" else layers

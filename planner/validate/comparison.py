@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import exp, log
+from math import exp, isfinite, log
 from statistics import NormalDist
 from typing import Final, Literal, TypeVar
 
@@ -149,11 +149,18 @@ def _guarded(row: Measurement, quantity: Quantity, price: Callable[[], Compariso
 
 def _step_time(row: Measurement, case: Case, calibration: Calibration, pricing: Pricing) -> Comparison:
     measured = measured_step(row, case)
-    step = pricing.time(case).step_seconds
+    step = _finite(pricing.time(case).step_seconds)
     intervals: dict[str, tuple[float, float]] = {}
     with suppress(MissingCalibration):
         intervals.update(step_interval(case.job, case.configuration, calibration, step).items())
     return Comparison(row, "step_time", "", measured, step, "s", intervals, None, case.assumed)
+
+
+def _finite(value: float) -> float:
+    """The value; a back end that cannot run a precision has no finite one."""
+    if not isfinite(value):
+        raise Unusable("the back end cannot run this precision")
+    return value
 
 
 def measured_step(row: Measurement, case: Case) -> float:
@@ -184,6 +191,7 @@ def _memory_side(row: Measurement, case: Case, pricing: Pricing) -> list[Compari
     def ledger() -> MemoryLedger:
         if not ledgers:
             ledgers.append(pricing.memory(case))
+            _finite(ledgers[0].conservative_bytes)
         return ledgers[0]
 
     found = []
