@@ -201,7 +201,10 @@ class Search:
         if not probe:
             self.counters.bounded += len(at)
         batch, weights = group.batch.take(at), self.objective.weights(group.rows.strategy.take(at))
-        bounds = row_bounds(batch)
+        limit = None
+        if self.objective.goal == "time" and self.incumbent is not None:
+            limit = np.ceil(float(self.incumbent.value) * (1 + MARGIN) / weights)
+        bounds = row_bounds(batch, limit)
         if self.objective.goal == "memory":
             lower = np.where(np.isfinite(bounds.lower), peak_bound(batch), np.inf)
             upper = np.full(len(at), np.inf)

@@ -13,7 +13,7 @@ from cost_models.arrays import FloatArray
 from solver.bounds import offload, stage
 from solver.bounds.batch import Batch, Shape, is_free, windows
 from solver.bounds.offload import Level
-from solver.bounds.stage import FULL, NONE, SELECTIVE, StageTime
+from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, StageTime
 from solver.layout import ONE_MODE, Layout, StageLayout
 
 Way = tuple[str, float, float]
@@ -60,13 +60,16 @@ def patterns(shape: Shape) -> tuple[tuple[int, ...], ...]:
     return tuple(p for p in every if FULL in p) if shape.needs_full and shape.stages == 1 else every
 
 
-def stage_times(batch: Batch, way: Way, saved: FloatArray) -> list[tuple[tuple[int, ...], StageTime]]:
-    """Times of each pattern that a way allows."""
+Options = list[tuple[tuple[int, ...], StageTime]]
+
+
+def stage_times(batch: Batch, way: Way, saved: FloatArray, ranges: CountRange | None = None) -> Options:
+    """Times of each pattern that a way allows; `ranges` spares computing them again for every count."""
     name, first, _ = way
     if name == "mode":
         return [((int(first),), stage.single(batch, saved, int(first)))]
     if name == "count":
-        return [((NONE, FULL), stage.counted(batch, saved, first))]
+        return [((NONE, FULL), stage.counted(batch, ranges or stage.count_range(batch, saved), first))]
     if name == "equal":
         return [((NONE, FULL), _equal(batch, saved))]
     return [(pattern, _pattern(batch, saved, pattern)) for pattern in patterns(batch.shape)]
@@ -93,25 +96,54 @@ def _equal(batch: Batch, saved: FloatArray) -> StageTime:
     return StageTime(np.where(fits[:, None, None], time, np.inf), np.broadcast_to(count, time.shape))
 
 
-def row_bounds(batch: Batch) -> Bounds:
-    """Bounds of every row of a batch."""
+def row_bounds(batch: Batch, limit: FloatArray | None = None) -> Bounds:
+    """Bounds of every row of a batch. Ways that cannot reach `limit` are bounded no further than that. (n,) [ticks]"""
     n = len(batch)
     lower, upper = np.full(n, np.inf), np.full(n, np.inf)
     chosen: list[tuple[Way, Level] | None] = [None] * n
+    limit = batch.max_time if limit is None else np.minimum(limit, batch.max_time)
     for level in offload.levels(batch.shape):
-        saved = offload.saved(batch, level)
+        saved: FloatArray | None = None
+        ranges: CountRange | None = None
         for way in ways(batch.shape):
-            low, high = _bounds(batch, way, level, saved)
-            lower = np.minimum(lower, low)
-            for i in np.nonzero(high < upper)[0]:
+            quick = quick_bound(batch, way, level)
+            at = np.nonzero(quick <= limit)[0]
+            lower = np.where(quick <= limit, lower, np.minimum(lower, quick))
+            if not len(at):
+                continue
+            if saved is None:
+                saved = offload.saved(batch, level)
+            if way[0] == "count" and ranges is None:
+                ranges = stage.count_range(batch, saved)
+            low, high = _bounds(batch.take(at), way, level, saved[at], None if ranges is None else ranges.take(at))
+            lower[at] = np.minimum(lower[at], low)
+            for i in at[high < upper[at]]:
                 chosen[i] = (way, level)
-            upper = np.minimum(upper, high)
+            upper[at] = np.minimum(upper[at], high)
     lower = np.where(lower > batch.max_time, np.inf, lower)
     return Bounds(lower=lower, upper=np.where(upper > batch.max_time, np.inf, upper), way=tuple(chosen))
 
 
-def _bounds(batch: Batch, way: Way, level: Level, saved: FloatArray) -> tuple[FloatArray, FloatArray]:
-    options = stage_times(batch, way, saved)
+def quick_bound(batch: Batch, way: Way, level: Level) -> FloatArray:
+    """Bound of one way without looking at memory: what it recomputes and offloads, at least. (n,) [ticks]"""
+    name, first, _ = way
+    modes = batch.time.layer[:, :, int(first)] if name == "mode" else batch.time.layer.min(axis=2)
+    total = batch.time_stage.sum(axis=1) + modes @ counts_of(batch.shape)
+    if name == "count":
+        plain = batch.time_stage.sum(axis=1) + batch.time.layer[:, :, NONE] @ counts_of(batch.shape)
+        total = plain + first * batch.shape.stages * stage.price(batch, NONE, FULL)[:, 0, 0]
+    slowest = np.ceil(total / batch.shape.stages)
+    tail = batch.tail_stage.max(axis=1) + np.minimum(batch.time.layer_tail.min(axis=1), 0) * batch.shape.num_layers
+    if batch.shape.offloads:
+        tail = tail + np.minimum(batch.time.layer_offload.min(axis=1), 0) * batch.shape.num_layers
+        tail = np.maximum(tail, offload.least_offload_tail(batch, level))
+    return _objective(batch, slowest, np.maximum(total, slowest), tail)
+
+
+def _bounds(
+    batch: Batch, way: Way, level: Level, saved: FloatArray, ranges: CountRange | None
+) -> tuple[FloatArray, FloatArray]:
+    options = stage_times(batch, way, saved, ranges)
     times = np.minimum.reduce([option.time for _, option in options])
     reached = np.minimum.reduce([option.time for _, option in options if not np.isnan(option.recomputed).any()])
     low_tail, tail = offload.tails(batch, level)
@@ -198,7 +230,7 @@ def _free(
 
 
 def _greedy_value(batch: Batch, reached: FloatArray, tail: FloatArray, level: Level) -> FloatArray:
-    layers = greedy_layers(reached, _reachable_tau(batch, reached), batch.shape.num_layers)
+    layers = greedy_layers(reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers)
     ok = (layers > 0).all(axis=1)
     at = np.maximum(layers - 1, 0)[:, :, None]
     time = np.take_along_axis(reached, at, axis=2)[:, :, 0]
@@ -210,14 +242,9 @@ def _greedy_value(batch: Batch, reached: FloatArray, tail: FloatArray, level: Le
     return result
 
 
-def _reachable_tau(batch: Batch, reached: FloatArray) -> FloatArray:
-    tau = slowest_stage(by_length(batch, reached), batch.shape.num_layers)
-    return np.maximum(tau, np.ceil(_sum_bound(batch, reached) / batch.shape.stages))
-
-
 def greedy_layers(times: FloatArray, tau: FloatArray, layers: int) -> FloatArray:
     """Layers by stage: as many as fit below tau, then taken back from the slowest stages; 0 where that fails. (n, S)"""
-    below = times <= tau[:, None, None]
+    below = (times <= tau[:, None, None]) & np.isfinite(tau)[:, None, None]
     held = np.where(below.any(axis=2), below.shape[2] - np.argmax(below[:, :, ::-1], axis=2), 0)
     rows = np.arange(len(times))
     for _ in range(int(np.clip(held.sum(axis=1).max(initial=0) - layers, 0, layers * held.shape[1]))):
@@ -242,7 +269,7 @@ def layout_of(batch: Batch, way: Way, level: Level) -> Layout:
         places = np.zeros(batch.shape.stages, dtype=int)
     else:
         reached = stacked.min(axis=0)[None]
-        places = greedy_layers(reached, _reachable_tau(batch, reached), batch.shape.num_layers)[0].astype(int) - 1
+        places = greedy_layers(reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers)[0].astype(int) - 1
     stages = []
     for s, place in enumerate(places):
         pattern, option = options[int(stacked[:, s, place].argmin())]

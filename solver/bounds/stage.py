@@ -90,14 +90,33 @@ def pair(batch: Batch, saved: FloatArray, less: int, more: int) -> StageTime:
     return StageTime(_with_validity(batch, run_time(batch, less) + count * extra, fits), count)
 
 
-def counted(batch: Batch, saved: FloatArray, count: float) -> StageTime:
-    """Exactly `count` layers fully recomputed, the rest not at all."""
-    length = windows(batch.shape).length
+@dataclass(frozen=True, slots=True)
+class CountRange:
+    """What exact counts of fully recomputed layers need, computed once for all counts."""
+
+    fewest: FloatArray
+    most: FloatArray
+    whole: FloatArray
+    """Time of each window with every layer recomputed."""
+    plain: FloatArray
+    """Time of each window with none recomputed, whether it fits or not."""
+
+    def take(self, index: FloatArray) -> "CountRange":
+        """Some of the rows."""
+        return CountRange(self.fewest[index], self.most[index], self.whole[index], self.plain[index])
+
+
+def count_range(batch: Batch, saved: FloatArray) -> CountRange:
+    """The ranges of `counted`."""
     low, high = pair_range(batch, saved, NONE, FULL)
-    fits = (low <= count) & (count <= high)
-    mixed = _with_validity(batch, run_time(batch, NONE) + count * price(batch, NONE, FULL), fits)
-    whole = single(batch, saved, FULL if count else NONE).time
-    time = np.where(length == count, whole, mixed) if count else whole
+    return CountRange(low, high, single(batch, saved, FULL).time, run_time(batch, NONE))
+
+
+def counted(batch: Batch, ranges: CountRange, count: float) -> StageTime:
+    """Exactly `count` layers fully recomputed (at least one), the rest not at all."""
+    fits = (ranges.fewest <= count) & (count <= ranges.most)
+    mixed = _with_validity(batch, ranges.plain + count * price(batch, NONE, FULL), fits)
+    time = np.where(windows(batch.shape).length == count, ranges.whole, mixed)
     return StageTime(time, np.full(time.shape, float(count)))
 
 
