@@ -5,7 +5,7 @@ from typing import Any
 
 from cost_models.errors import SpecError
 from cost_models.job import Job
-from cost_models.specs.choices import CROSS_ENTROPIES, Backend, CrossEntropy
+from cost_models.specs.choices import CROSS_ENTROPIES, Backend, CrossEntropy, Recompute
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
 from cost_models.specs.model import ModelSpec
@@ -196,32 +196,19 @@ def _lora(row: Measurement, reading: FrameworkReading, method: str) -> tuple[Lor
 
 
 def _configuration(
-    row: Measurement,
-    reading: FrameworkReading,
-    degrees: Degrees,
-    model: ModelSpec,
-    training: TrainingSpec,
+    row: Measurement, reading: FrameworkReading, degrees: Degrees, model: ModelSpec, training: TrainingSpec
 ) -> tuple[Configuration, tuple[str, ...]]:
     backend = backend_of(reading, degrees.zero_stage, splits=degrees.tp * degrees.pp * degrees.cp > 1)
     recompute, of_recompute = recompute_of(row, reading)
     attention, of_attention = attention_of(row, backend)
     optimizer_offload, parameter_offload, activation_offload = offload_of(row)
+    layers_of = stage_layers(row, model.num_hidden_layers, degrees.pp)
     expert_tensor = row.facts.get("expert_tensor_parallel", "")
-    stages = tuple(
-        Stage(
-            layers=layers,
-            recompute=RecomputeCounts(**{recompute: layers}),
-            optimizer_layers_offloaded=layers if optimizer_offload else 0,
-        )
-        for layers in stage_layers(row, model.num_hidden_layers, degrees.pp)
-    )
-    sequence_parallel = flag(row, "sequence_parallel")
     overlap = flag(row, "communication_overlap")
     configuration = Configuration(
         backend=BackendChoice(name=backend),
         tensor_parallel=degrees.tp,
-        sequence_parallel=degrees.tp > 1
-        and (reading.sequence_parallel if sequence_parallel is None else sequence_parallel),
+        sequence_parallel=degrees.tp > 1 and (flag(row, "sequence_parallel") or _by_default(row, reading)),
         context_parallel=degrees.cp,
         expert_parallel=degrees.ep,
         expert_tensor_parallel=(int(expert_tensor) if expert_tensor.isdecimal() else degrees.tp) if model.moe else 1,
@@ -231,7 +218,7 @@ def _configuration(
         zero_stage=degrees.zero_stage,
         micro_batch_size=degrees.micro_batch,
         gradient_accumulation_steps=degrees.grad_accum,
-        stages=stages,
+        stages=tuple(_stage(layers, recompute, offloaded=optimizer_offload) for layers in layers_of),
         parameter_offload=parameter_offload,
         activation_offload=activation_offload,
         precision=precision_of(row)[0],
@@ -245,6 +232,15 @@ def _configuration(
         lora=training.adapters,
     )
     return configuration, (of_recompute, of_attention)
+
+
+def _by_default(row: Measurement, reading: FrameworkReading) -> bool:
+    return reading.sequence_parallel and flag(row, "sequence_parallel") is None
+
+
+def _stage(layers: int, recompute: Recompute, *, offloaded: bool) -> Stage:
+    counts = RecomputeCounts(**{recompute: layers})
+    return Stage(layers=layers, recompute=counts, optimizer_layers_offloaded=layers if offloaded else 0)
 
 
 def _cross_entropy(row: Measurement, reading: FrameworkReading, backend: Backend, tp: int) -> CrossEntropy:

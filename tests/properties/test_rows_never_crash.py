@@ -15,11 +15,13 @@ from tests.scale import scaled
 
 JUNK = (
     "", "0", "-1", "nan", "inf", "1e9", "1e30", "abc", "3.5", "999999", "7", "64", '"x', "²", "yes", "none", "fp8",
-    "A100", "MI300X", "cpu", "qlora", "oom", "unknown", "selective", "Megatron-LM", "nanotron", "abacus", "1,000", "16 GB",
+    "A100", "MI300X", "cpu", "qlora", "oom", "unknown", "selective", "Megatron-LM", "nanotron", "abacus",
+    "1,000", "16 GB",
 )  # fmt: skip
 NOTES = (
     "lora_rank=0", "experts=8 experts_per_token=9", "stage_layers=1+2", "moe_layers=every:0", "activation=x",
-    "lora_targets=+", "normalization=x", "head_dim=0", "head_dim=²", "first_stage_layers=99", "pipeline-model-parallel-layout=(((t",
+    "lora_targets=+", "normalization=x", "head_dim=0", "head_dim=²", "first_stage_layers=99",
+    "pipeline-model-parallel-layout=(((t",
     "kv_lora_rank=4 qk_nope_head_dim=1", "expert_tensor_parallel=3",
 )  # fmt: skip
 
