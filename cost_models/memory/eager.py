@@ -1,7 +1,7 @@
 """Saved tensors of Hugging Face modules in eager PyTorch. [bytes per token and rank]
 
 Each entry follows from the operator's backward formula (`tools/autograd/derivatives.yaml` in PyTorch) and the
-module's code in transformers; equal storages count once. `b` is the compute dtype's size: 2 for bf16.
+module's code in transformers; equal storages count once. `b` is the activations' size: 2 for bf16.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def norm(setting: Setting, width: Any, *, rows: Any = 1.0) -> Any:
 
     LayerNorm is one kernel: input, mean and 1/std. Norms that run in fp32 end to end keep both in fp32.
     """
-    b, model = setting.compute, setting.model
+    b, model = setting.activation, setting.model
     families = [model.model_type in f.full_precision_norm_families for f in setting.frameworks]
     wide = np.array(families)[setting.strategy.backend] | setting.autocast
     trained = 0.0 if setting.adapters is not None else 1.0
@@ -40,7 +40,7 @@ def _inputs(setting: Setting, width: Any, linears: Any) -> Any:
     if setting.adapters is not None:
         return 0.0
     copies = np.where(setting.autocast, linears, 1.0)
-    return setting.compute * width * copies
+    return setting.activation * width * copies
 
 
 def _norms(setting: Setting) -> list[Saved]:
@@ -52,22 +52,45 @@ def _norms(setting: Setting) -> list[Saved]:
     ]
 
 
+def _low_precision_softmax(setting: Setting) -> Any:
+    """Whether eager attention keeps the softmax in the activations' dtype."""
+    low = [setting.model.model_type in f.low_precision_softmax_families for f in setting.frameworks]
+    return np.array(low)[setting.strategy.backend] | (setting.activation == 4.0)
+
+
+def _score_map(setting: Setting) -> Any:
+    """Elements of one head's attention scores, over all heads of a rank. [per token]"""
+    return setting.model.num_attention_heads * setting.job.training.sequence_length / setting.tensor
+
+
 @once
 def scores(setting: Setting) -> Any:
     """Materialised attention: fp32 softmax, its 16-bit copy, and the tanh of a soft cap. [bytes per token]
 
     Source: transformers `eager_attention_forward` (softmax in fp32, then a cast).
     """
-    model, b = setting.model, setting.compute
-    low = [model.model_type in f.low_precision_softmax_families for f in setting.frameworks]
-    wide = np.where(np.array(low)[setting.strategy.backend] | (b == 4.0), 0.0, 4.0)
-    cap = b if model.attention_softcap else 0.0
-    length = setting.job.training.sequence_length
-    return (b + wide + cap) * model.num_attention_heads * length / setting.tensor
+    b = setting.activation
+    wide = np.where(_low_precision_softmax(setting), 0.0, 4.0)
+    cap = b if setting.model.attention_softcap else 0.0
+    return (b + wide + cap) * _score_map(setting)
+
+
+@once
+def score_gradients(setting: Setting) -> Any:
+    """What the softmax's backward adds to the saved scores: gradients of its output and input. [bytes per token]
+
+    A 16-bit copy of an fp32 softmax is gone by then. CUDA multiplies output and gradient into a temporary of its own
+    and writes a 16-bit gradient directly. Source: torch `aten/src/ATen/native/cuda/SoftMax.cu`, softmax_backward_cuda_out.
+    """
+    b, low = setting.activation, _low_precision_softmax(setting)
+    gpu = setting.job.device.kind == "gpu"
+    inner = np.where(low, b, 4.0)
+    result = inner + np.where(gpu, b + inner, inner) - np.where(low, 0.0, b)
+    return result * _score_map(setting)
 
 
 def _attention(setting: Setting) -> list[Saved]:
-    model, b, t = setting.model, setting.compute, setting.tensor
+    model, b, t = setting.model, setting.activation, setting.tensor
     if model.mla is not None:
         return _latent_attention(setting)
     q, kv = model.query_width, model.key_value_width
@@ -99,13 +122,13 @@ def _mask(setting: Setting) -> list[Saved]:
     if not setting.job.training.padded:
         return []
     length = setting.job.training.sequence_length
-    kept = np.where(setting.materialised, 0.0, setting.compute * length)
+    kept = np.where(setting.materialised, 0.0, setting.activation * length)
     return [Saved(operator="attention_mask", part="attention", bytes_per_token=kept)]
 
 
 def _latent_attention(setting: Setting) -> list[Saved]:
     """Multi-head latent attention, expanded to full heads. Source: arXiv:2405.04434, equations 9-19."""
-    model, b, t = setting.model, setting.compute, setting.tensor
+    model, b, t = setting.model, setting.activation, setting.tensor
     mla, n = model.mla, model.num_attention_heads
     assert mla is not None
     qk, v = mla.qk_nope_head_dim + mla.qk_rope_head_dim, mla.v_head_dim
@@ -139,7 +162,7 @@ def activation_copies(setting: Setting, *, gated: bool) -> float:
 
 
 def _mlp(setting: Setting, width: int, *, part: str, gated: bool) -> list[Saved]:
-    b, t = setting.compute, setting.tensor
+    b, t = setting.activation, setting.tensor
     copies = activation_copies(setting, gated=gated) - (0.0 if setting.adapters is None else 1.0)
     return [Saved(operator="activation", part=part, bytes_per_token=b * copies * width / t, modes=UNLESS_SELECTIVE)]
 
@@ -149,17 +172,18 @@ def _adapters(setting: Setting, kind: LayerKind) -> list[Saved]:
     lora = setting.adapters
     if lora is None:
         return []
-    size = 4.0 if lora.adapter_dtype == "fp32" else setting.compute
-    shared = lora.adapter_dtype != "fp32"
+    size = np.where(lora.adapter_dtype == "fp32", 4.0, setting.activation)
+    cast = np.where(size == setting.activation, 0.0, 1.0)
     kept: Any = 0.0
     inputs: set[tuple[int, bool]] = set()
     for w in layer_weights(setting.model, kind):
         if not is_target(w, lora):
             continue
         width = w.in_features / (setting.tensor if w.split is Split.ROW else 1.0)
-        again = shared and (w.in_features, w.split is Split.ROW) in inputs
+        # Without a cast the adapters of one input share it.
+        again = (w.in_features, w.split is Split.ROW) in inputs
         inputs.add((w.in_features, w.split is Split.ROW))
-        kept = kept + size * ((0.0 if again else width) + lora.rank)
+        kept = kept + size * (width * (cast if again else 1.0) + lora.rank)
     return [Saved(operator="lora", part="adapter", bytes_per_token=kept, modes=UNLESS_SELECTIVE)]
 
 
@@ -169,7 +193,7 @@ def _operators_kept(setting: Setting, kind: LayerKind) -> list[Saved]:
     Source: torchtitan `distributed/activation_checkpoint.py` (selective, "op"): 2h + 2q + 2kv + 2f + 2h beside the
     kernel's.
     """
-    model, b, t, s = setting.model, setting.compute, setting.tensor, setting.sequence_shards
+    model, b, t, s = setting.model, setting.activation, setting.tensor, setting.sequence_shards
     width = model.intermediate_size
     if kind.mlp == "moe" and model.moe is not None:
         width = model.moe.num_experts_per_tok * model.moe.moe_intermediate_size
@@ -214,7 +238,7 @@ def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
     backward the MLP's tensors are gone but fp32 copies of the norm are there; with materialised attention the
     softmax's backward holds the gradients of the scores.
     """
-    model, b, t, s = setting.model, setting.compute, setting.tensor, setting.sequence_shards
+    model, b, t, s = setting.model, setting.activation, setting.tensor, setting.sequence_shards
     h = model.hidden_size
     stream = np.where(setting.autocast, 4.0, b)
     width: Any = model.intermediate_size / t
@@ -226,6 +250,6 @@ def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
     product = Moment(name="product", added=stream * h / s + 2 * b * width, weights=("down_proj",))
     upcast = Moment(name="norm", added=18.0 * h / s - mlp, weights=("down_proj", "up_proj", "gate_proj"))
     freed = mlp + norm(setting, h) / s + _inputs(setting, h, 1) / s + b * model.query_width / t
-    softmax = np.where(setting.materialised, 2 * stream * h / s + scores(setting) - freed, -freed)
+    softmax = np.where(setting.materialised, 2 * stream * h / s + score_gradients(setting) - freed, -freed)
     weights = ("down_proj", "up_proj", "gate_proj", "o_proj")
     return product, upcast, Moment(name="softmax", added=softmax, weights=weights)

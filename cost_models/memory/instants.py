@@ -203,7 +203,7 @@ def stage_activation_terms(pieces: Pieces, stage_class: int) -> Terms:
     setting = pieces.setting
     training, model = setting.job.training, setting.model
     context = np.asarray(setting.strategy.context_parallel, dtype=np.float64)
-    rotary = 2.0 * setting.compute * model.head_dim * training.sequence_length / context
+    rotary = 2.0 * setting.activation * model.head_dim * training.sequence_length / context
     rotary = rotary if model.position_embedding == "rotary" else 0.0 * rotary
     ids = 16.0 * setting.tokens
     return {"stage_activations": rotary + ids + 0.0 * stage_class}
@@ -228,7 +228,7 @@ def working_terms(pieces: Pieces, stage_class: int, instant: int, mode: int) -> 
         return backward.largest_terms(pieces, mode, first=instant == BACKWARD_FIRST)
     setting = pieces.setting
     if instant == END_OF_BACKWARD:
-        stream = np.where(setting.autocast, 4.0, setting.compute)
+        stream = np.where(setting.autocast, 4.0, setting.activation)
         gradient = stream * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         # A tied table's new gradient replaces it before both are added.
         tied = setting.eager & (stage_class == BOTH and setting.model.tie_word_embeddings)
@@ -252,7 +252,7 @@ def _loss_working(pieces: Pieces, stage_class: int, mode: int) -> Terms:
         trained = 1.0 if setting.adapters is None else 0.0
         terms |= {**loss_terms(setting), "weight_casts": trained * setting.layout("cast") * weight}
     else:
-        output = setting.compute * setting.model.hidden_size * setting.tokens / setting.sequence_shards
+        output = setting.activation * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         terms["backward_working_set"] = output
     if stage_class in WITH_EMBEDDING and mode == NONE:
         terms["activations"] = -_unneeded_first_norm(setting)

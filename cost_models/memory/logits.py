@@ -19,10 +19,10 @@ def loss_terms(setting: Setting) -> Terms:
     Source: transformers `loss_utils.ForCausalLMLoss`; Megatron-LM `core/tensor_parallel/{cross_entropy,layers}.py`
     (the head gathers its input and, with fused weight gradients, keeps one 16-bit gradient of its weight's shape).
     """
-    model, tokens, b = setting.model, setting.tokens, setting.compute
+    model, tokens, b = setting.model, setting.tokens, setting.activation
     h, vocabulary = model.hidden_size, setting.vocabulary
     capped = b if model.logit_softcap else 0.0
-    eager_logits = (setting.loss("peak") + setting.fact("kept_outputs") + capped) * vocabulary * tokens
+    eager_logits = (setting.loss("peak") + setting.fact("kept_outputs") * b + capped) * vocabulary * tokens
     eager_head = (norm(setting, h) + (0.0 if setting.adapters else b * h)) * tokens / setting.sequence_shards
     fused = setting.loss("peak") * vocabulary * tokens
     dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
@@ -42,6 +42,6 @@ def evaluation_terms(setting: Setting) -> Terms:
     batch: Any = training.eval_batch_size or setting.strategy.micro_batch_size
     tokens = batch * length / np.asarray(setting.strategy.context_parallel, dtype=np.float64)
     width, h = setting.model.intermediate_size, setting.model.hidden_size
-    b = setting.compute
+    b = setting.activation
     layer = (2 * b * h + 3 * b * width / setting.tensor) * tokens
     return {"logits": setting.loss("forward") * setting.vocabulary * tokens, "evaluation_activations": layer}

@@ -16,7 +16,7 @@ def eager_experts(setting: Setting) -> list[Saved]:
 
     Source: transformers `integrations/moe.py` (grouped_mm): topk (4h + 8f) + 2h and the fp32 router probabilities.
     """
-    model, b = setting.model, setting.compute
+    model, b = setting.model, setting.activation
     moe = model.moe
     assert moe is not None
     s = setting.strategy

@@ -134,9 +134,20 @@ class Setting:
         return self.layout("compute")
 
     @cached_property
+    def activation(self) -> Any:
+        """Bytes of one activation element. Linears over 4-bit weights give back their input's dtype, which fp32 norms set.
+
+        Source: bitsandbytes `nn/modules.py`, Linear4bit.forward; peft `prepare_model_for_kbit_training`.
+        """
+        if not self.quantized:
+            return self.compute
+        other = np.array([f.quantized.other for f in self.frameworks])[self.strategy.backend]
+        return np.where(self.eager, np.maximum(other, self.compute), self.compute)
+
+    @cached_property
     def autocast(self) -> Any:
-        """Whether the residual stream is fp32 under autocast."""
-        return self.layout("autocast") > 0
+        """Whether the residual stream is fp32 under autocast. Frozen weights are loaded in the compute dtype instead."""
+        return (self.layout("autocast") > 0) & (self.adapters is None)
 
     @cached_property
     def tensor(self) -> Any:

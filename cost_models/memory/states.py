@@ -40,7 +40,6 @@ def weight_bytes(setting: Setting, held: Held) -> Terms:
     if setting.adapters is None:
         size = setting.layout("weight")
         return {"weights": resident * size * (held.trained / shared + held.expert / expert)}
-    compute = np.where(setting.autocast, setting.layout("weight"), setting.compute)
     adapter, module = _adapter_bytes(setting, "weight"), setting.module("module_layout", "weight")
     terms: Terms = {}
     if setting.quantized:
@@ -52,7 +51,7 @@ def weight_bytes(setting: Setting, held: Held) -> Terms:
         terms["four_bit_weights"] = stored * (held.frozen_linear * on + held.frozen_expert * experts_on)
     else:
         frozen = (held.frozen + held.frozen_linear) / shared + held.frozen_expert / expert
-        terms["weights"] = resident * compute * frozen
+        terms["weights"] = resident * setting.compute * frozen
     terms["lora_adapters"] = adapter * held.adapter / shared
     terms["trainable_embeddings"] = module * held.module / shared
     return terms
@@ -121,7 +120,7 @@ def buffer_bytes(setting: Setting, held: Held) -> Terms:
 
 def cast_bytes(setting: Setting, held: Held) -> Any:
     """Copies of weights in another dtype that live from forward to backward. [bytes]"""
-    return setting.layout("cast") * (held.trained + held.expert + held.frozen_linear)
+    return setting.layout("cast") * (held.trained + held.expert)
 
 
 def states(setting: Setting, held: Held) -> States:

@@ -130,8 +130,8 @@ class FrameworkFacts(Spec):
     """Deterministic kernels, which need larger workspaces."""
     dummy_weight_gradient: bool = False
     """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
-    kept_outputs: NonNegativeFloat = 0
-    """Bytes per logit that the training loop keeps alive through backward by holding on to the model's outputs."""
+    kept_outputs: bool = False
+    """The training loop holds on to the model's outputs, and with them the logits, through backward."""
     full_precision_norm_families: tuple[str, ...] = ()
     """`model_type`s whose norms run in fp32 end to end."""
     low_precision_softmax_families: tuple[str, ...] = ()

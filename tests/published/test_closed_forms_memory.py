@@ -70,7 +70,8 @@ def test_zero_keeps_two_two_and_twelve_over_its_shards(stage: int, shards: int) 
 
 @pytest.mark.parametrize("tensor", [1, 2, 4, 8])
 def test_a_gpt_layer_keeps_what_korthikanti_count(tensor: int) -> None:
-    # arXiv:2205.05198, equations 2 and 4: sbh (34 + 5 a s / h) / t with sequence parallelism, s b h 10 + 24/t + 5as/(ht) without.
+    # arXiv:2205.05198, equations 2 and 4: sbh (34 + 5as/h) / t with sequence parallelism,
+    # sbh (10 + 24/t + 5as/(ht)) without.
     h, a, s = GPT.hidden_size, GPT.num_attention_heads, 2048
     common: dict[str, Any] = {"attention": "eager", "tensor_parallel": tensor}
     parallel = setting(GPT, "megatron", changes={"dropout": True}, sequence_parallel=True, **common)

@@ -5,6 +5,7 @@ Rows are live tensor bytes of one steady step of transformers 5.24 models. No co
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def facts(row: Row) -> tuple[str, FrameworkFacts]:
     if row["precision"].startswith("fp32"):
         return "ddp", catalog.framework("ddp")
     layout = pure.layouts["bf16"]
-    change = {
+    changes: dict[str, dict[str, Any]] = {
         "adamw-fused": {},
         "adamw-foreach": {"step_parameter_copies": 1.0},
         "adamw-loop": {"step_largest_tensor_bytes": 4.0},
@@ -61,8 +62,8 @@ def facts(row: Row) -> tuple[str, FrameworkFacts]:
             "layouts": {"bf16": layout.model_copy(update={"master": 4.0, "state": 4.0})},
             "step_largest_tensor_bytes": 8.0,
         },
-    }[row["optimizer"]]
-    return "ddp", pure.model_copy(update=change)
+    }
+    return "ddp", pure.model_copy(update=changes[row["optimizer"]])
 
 
 def predicted(row: Row) -> MemoryLedger:
