@@ -35,7 +35,10 @@ _MOST_LAYERS: Final = 100_000
 """Beyond any model; keeps a mistyped cell from filling the memory."""
 _GPT2_VOCABULARY: Final = 50257
 _MOE_NAMES: Final = re.compile(r"moe|\d+x\d+b|a\d+b|mixtral|deepseek-?v[23]")
-_NOT_A_TRANSFORMER: Final = re.compile(r"mamba|hybrid|jamba|nemotron[_ -]?(?:h\b|[3-9])|rwkv|bamba")
+_NOT_A_TRANSFORMER: Final = re.compile(
+    r"mamba|hybrid|jamba|nemotron[_ -]?(?:h\b|3)|rwkv|bamba|(?:^|/)(?:t5|bert|retro|vision|vit|multimodal|mimo)"
+)
+"""Names of architectures with other layers than a decoder's, or with an encoder beside it."""
 
 
 def squashed(name: str) -> str:

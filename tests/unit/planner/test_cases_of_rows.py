@@ -46,6 +46,8 @@ def test_a_complete_row_needs_no_assumption() -> None:
         ({"unreadable": ("tp",)}, "unreadable cell: tp"),
         ({"hidden": None}, "shape not stated"),
         ({"model": "jamba-52b"}, "architecture is not a plain transformer"),
+        ({"model": "Nemotron_3_Super"}, "architecture is not a plain transformer"),
+        ({"model": "t5/t5_mcore_tp1_pp1"}, "architecture is not a plain transformer"),
         ({"notes": "hybrid-override-pattern=MEM*E"}, "architecture is not a plain transformer"),
         ({"model": "house-moe"}, "experts not stated"),
         ({"heads": 24, "kv_heads": 7}, "shape contradicts itself"),
@@ -149,6 +151,10 @@ def test_a_mixture_is_read_from_the_notes() -> None:
         2,
         512,
     )
+
+
+def test_an_older_nemotron_is_a_transformer() -> None:
+    assert model_of(row(model="Nemotron-4 340B", ffn_hidden=8192))[0].num_hidden_layers == 16
 
 
 def test_gpt_and_llama_differ_by_family() -> None:
