@@ -46,6 +46,8 @@ class Moment:
     added: Any
     """Beyond what forward saved: gradients of activations and fp32 copies, less what is freed. [bytes per token and
     rank]"""
+    scores: Any = 0.0
+    """Gradients of materialised attention scores. [bytes per token and rank]"""
     weights: tuple[str, ...] = ()
     """Last part of the names of the weights whose gradients of this layer exist by then."""
 

@@ -107,6 +107,8 @@ def _moment(pieces: Pieces, kind: int, style: int, index: int, *, first: bool) -
         gradients = gradients - fresh * pieces.layer_states[kind].gradients["gradients"]
     return {
         "backward_working_set": moment.added * setting.tokens,
+        "attention_working_set": moment.scores * setting.tokens,
+        "dequantized_weights": _dequantised(pieces, kind),
         "weight_casts": -setting.layout("cast") * own,
         "gradients": gradients,
         **_gathered(pieces, kind, first=first),
@@ -121,8 +123,8 @@ def _gathered(pieces: Pieces, kind: int, *, first: bool) -> Terms:
     live = root * gathered_bytes(setting, held)
     reduction = root * setting.layout("reduce") * (held.trained + held.expert)
     if first:
-        return {"live_parameters": live + _dequantised(pieces, kind), "buckets": reduction}
-    return {"live_parameters": live * (1.0 - kept_gathered(setting)) + _dequantised(pieces, kind)}
+        return {"live_parameters": live, "buckets": reduction}
+    return {"live_parameters": live * (1.0 - kept_gathered(setting))}
 
 
 @once

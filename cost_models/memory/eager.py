@@ -250,6 +250,11 @@ def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
     product = Moment(name="product", added=stream * h / s + 2 * b * width, weights=("down_proj",))
     upcast = Moment(name="norm", added=18.0 * h / s - mlp, weights=("down_proj", "up_proj", "gate_proj"))
     freed = mlp + norm(setting, h) / s + _inputs(setting, h, 1) / s + b * model.query_width / t
-    softmax = np.where(setting.materialised, 2 * stream * h / s + score_gradients(setting) - freed, -freed)
-    weights = ("down_proj", "up_proj", "gate_proj", "o_proj")
-    return product, upcast, Moment(name="softmax", added=softmax, weights=weights)
+    stream_copies = np.where(setting.materialised, 2 * stream * h / s, 0.0)
+    softmax = Moment(
+        name="softmax",
+        added=stream_copies - freed,
+        scores=np.where(setting.materialised, score_gradients(setting), 0.0),
+        weights=("down_proj", "up_proj", "gate_proj", "o_proj"),
+    )
+    return product, upcast, softmax

@@ -15,6 +15,7 @@ from cost_models.memory.instants import (
     activation_terms,
     constant_terms,
     layer_terms,
+    offload_terms,
     stage_activation_terms,
     working_terms,
 )
@@ -85,7 +86,7 @@ def _stage(
         stage_activation_terms(pieces, which),
         *(activation_terms(pieces, kind, mode) for kind, mode in zip(kinds, modes, strict=True)),
     )
-    saving: Any = sum((pieces.layer_states[kind].optimizer_total for kind in offloaded), 0.0)
+    moved = [offload_terms(pieces, kind) for kind in offloaded]
     instants: dict[str, dict[str, float]] = {}
     for i, instant in enumerate(INSTANTS):
         released = instant.released / configuration.virtual_pipeline_stages
@@ -96,7 +97,7 @@ def _stage(
             *(layer_terms(pieces, kind, i) for kind in kinds),
             scaled(one, flight),
             working_terms(pieces, which, i, mode),
-            {"optimizer_states": -saving},
+            scaled(merged(*moved), -1.0),
         )
         instants[instant.name] = _plain(terms)
     host = host_rank_bytes(pieces, pieces.calibration)

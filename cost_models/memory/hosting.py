@@ -17,7 +17,7 @@ from cost_models.memory.host import (
 from cost_models.memory.pieces import Pieces
 from cost_models.memory.setting import Setting, total
 from cost_models.memory.states import weight_bytes
-from cost_models.schedule import STAGE_CLASSES, in_flight
+from cost_models.schedule import BOTH, STAGE_CLASSES, in_flight
 
 
 def host_layer_bytes(pieces: Pieces, kind: int, calibration: Calibration) -> Any:
@@ -40,8 +40,11 @@ def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
     layers = ceil_div(np.asarray(setting.model.num_hidden_layers), s.pipeline_parallel)
     micro_batches = s.gradient_accumulation_steps
     flight = in_flight(0, s.pipeline_parallel, s.virtual_pipeline_stages, micro_batches)
+    ends = [s for s in pieces.ends[BOTH] if s is not None]
+    moved = sum((offloaded_layer_bytes(setting, end, calibration) for end in ends), np.zeros_like(setting.tensor))
     return (
         calibration("host.process_bytes")
+        + np.where(setting.offloads_ends, moved, 0.0)
         + copy_bytes(setting, stored, pieces.whole)
         + offloaded_weight_bytes(setting, pieces.whole, calibration)
         + offloaded_activation_bytes(setting, boundary_bytes(setting), layers, flight, calibration)

@@ -69,13 +69,19 @@ def layer_terms(pieces: Pieces, kind: int, instant: int) -> Terms:
     parts = [s.weights, _present(pieces, s.gradients, instant), _optimizer(pieces, s, instant)]
     if instant not in (LOAD, EVALUATION, SAVE):
         parts.append(s.buffers)
-    if instant in (STEP, FIRST_STEP):
-        parts.append(s.step)
+    stepping = 1.0 if instant in (STEP, FIRST_STEP) else np.where(setting.offloads_gradients, 1.0, 0.0)
+    parts.append(scaled(s.step, stepping))
     if instant in (LOSS, BACKWARD_LAST):
         parts.append({"live_parameters": kept_gathered(setting) * gathered_bytes(setting, pieces.layers[kind])})
     if instant != LOAD:
         parts.append({"live_parameters": small_bytes(setting, pieces.layers[kind])})
     return merged(*parts)
+
+
+def offload_terms(pieces: Pieces, kind: int) -> Terms:
+    """What moving one layer's optimizer to the host frees on the device, at every instant. [bytes]"""
+    setting, s = pieces.setting, pieces.layer_states[kind]
+    return merged(s.optimizer, scaled(merged(s.gradients, s.step), np.where(setting.offloads_gradients, 1.0, 0.0)))
 
 
 def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
@@ -87,7 +93,7 @@ def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
         return gradients
     if instant in (LOSS, BACKWARD_LAST):
         return scaled(gradients, setting.accumulating)
-    return scaled(gradients, np.where(setting.fact("gradients_persist") > 0, 1.0, 0.0))
+    return scaled(gradients, setting.persisting)
 
 
 def _optimizer(pieces: Pieces, s: States, instant: int) -> Terms:

@@ -55,7 +55,7 @@ def bucket_bytes(setting: Setting, whole: Array) -> Any:
 
     Source: DeepSpeed configuration, `reduce_bucket_size` and `overlap_comm`.
     """
-    several = np.where((np.asarray(setting.strategy.zero_stage) >= 1) & (setting.shards > 1), 1.0, 0.0)
+    several = np.where(np.asarray(setting.strategy.zero_stage) >= 1, 1.0, 0.0)
     parameters = np.minimum(setting.fact("bucket_parameters"), whole)
     return several * setting.fact("bucket_copies") * setting.compute * parameters
 

@@ -57,9 +57,9 @@ class Pieces:
         empty: tuple[States | None, ...] = (None,) * len(STAGE_CLASSES)
         embedding, heads = list(empty), list(empty)
         for c in WITH_EMBEDDING:
-            embedding[c] = states(self.setting, self.embedding)
+            embedding[c] = states(self.setting, self.embedding, end=True)
         for c in WITH_HEAD:
-            heads[c] = states(self.setting, self.heads[c])
+            heads[c] = states(self.setting, self.heads[c], end=True)
         return tuple(zip(embedding, heads, strict=True))
 
     @cached_property

@@ -99,7 +99,7 @@ def _price(setting: Setting, calibration: Calibration, oom_risk: float) -> dict[
         "stage_activation": stage_activation,
         "activation": activation,
         "working": working,
-        "offload_saving": _columns(n, [s.optimizer_total for s in pieces.layer_states]),
+        "offload_saving": _columns(n, [s.saved_by_offload for s in pieces.layer_states]),
         "capacity": np.broadcast_to(capacity, (n,)),
         **host_columns(pieces, calibration),
     }

@@ -185,10 +185,28 @@ class Setting:
         return np.asarray(self.strategy.attention) == ATTENTIONS.index("eager")
 
     @cached_property
+    def offloads_gradients(self) -> Any:
+        """Whether the gradients of offloaded layers live on the host. They are then counted at every instant, so that
+        what offloading a layer saves is one number; layers left on the device keep theirs throughout.
+        """
+        return (np.asarray(self.strategy.optimizer_offload) > 0) & (self.fact("offloads_gradients") > 0)
+
+    @cached_property
+    def offloads_ends(self) -> Any:
+        """Whether embedding and head go to the host with the layers: where offloading is all or nothing."""
+        whole = np.asarray(self.strategy.zero_stage) < self.fact("offload_ratio_from")
+        return self.offloads_gradients & (whole | (np.asarray(self.strategy.parameter_offload) > 0))
+
+    @cached_property
+    def persisting(self) -> Any:
+        """Whether gradients are counted at every instant: 1 or 0."""
+        return np.where((self.fact("gradients_persist") > 0) | self.offloads_gradients, 1.0, 0.0)
+
+    @cached_property
     def accumulating(self) -> Any:
         """Whether gradients of an earlier micro-batch, or persistent buffers, exist when a backward starts: 1 or 0."""
         several = np.asarray(self.strategy.gradient_accumulation_steps) > 1
-        return np.where(several | (self.fact("gradients_persist") > 0), 1.0, 0.0)
+        return np.maximum(np.where(several, 1.0, 0.0), self.persisting)
 
     @cached_property
     def vocabulary_multiple(self) -> Any:

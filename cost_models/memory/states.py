@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.arrays import Array
-from cost_models.memory.setting import Setting, Terms, divisor, merged
+from cost_models.memory.setting import Setting, Terms, divisor, scaled, total
 from cost_models.memory.sharding import Held
 
 
@@ -27,7 +27,9 @@ class States:
     buffers: Terms
     """Buckets and residuals that exist from the first backward on."""
     optimizer_total: Array
-    """Bytes of the optimizer states alone: what offloading a layer saves."""
+    """Bytes of the optimizer states alone, wherever they are."""
+    saved_by_offload: Array
+    """What moving the optimizer of these parameters to the host frees on the device."""
     trained_shard: Array
     """Trained parameters of the rank after sharding, as the host optimizer counts them. [parameters]"""
 
@@ -123,17 +125,21 @@ def cast_bytes(setting: Setting, held: Held) -> Any:
     return setting.layout("cast") * (held.trained + held.expert)
 
 
-def states(setting: Setting, held: Held) -> States:
-    """Every term of some parameters."""
-    optimizer = optimizer_bytes(setting, held)
+def states(setting: Setting, held: Held, *, end: bool = False) -> States:
+    """Every term of some parameters. An `end`, embedding or head, moves to the host where offloading takes everything."""
+    kept = np.where(setting.offloads_ends, 0.0, 1.0) if end else 1.0
+    gradients, optimizer = gradient_bytes(setting, held), optimizer_bytes(setting, held)
+    step = step_bytes(setting, held)
     shared = divisor(setting, "optimizer_sharded_from")
     expert = divisor(setting, "optimizer_sharded_from", expert=True)
+    with_gradients = np.where(setting.offloads_gradients, 1.0, 0.0) * (total(gradients) + total(step))
     return States(
-        weights=merged(weight_bytes(setting, held)),
-        gradients=gradient_bytes(setting, held),
-        optimizer=optimizer,
-        step=step_bytes(setting, held),
+        weights=weight_bytes(setting, held),
+        gradients=scaled(gradients, kept),
+        optimizer=scaled(optimizer, kept),
+        step=scaled(step, kept),
         buffers=buffer_bytes(setting, held),
-        optimizer_total=optimizer["optimizer_states"],
+        optimizer_total=total(optimizer),
+        saved_by_offload=total(optimizer) + with_gradients,
         trained_shard=(held.trained + held.adapter + held.module) / shared + held.expert / expert,
     )

@@ -102,6 +102,10 @@ class FrameworkFacts(Spec):
     """Whether 4-bit weights are sharded with the others."""
     gradients_persist: bool = False
     """Gradient buffers exist through the whole step, not only from backward to the optimizer."""
+    offloads_gradients: bool = False
+    """An optimizer on the host takes its gradients with it."""
+    offload_ratio_from: NonNegativeInt = 0
+    """Least ZeRO stage at which part of the optimizer may be offloaded; below it, all or nothing."""
     states_created: Literal["initialization", "first_step"] = "first_step"
     gather_style: Literal["none", "root_group", "budget"] = "none"
     """`root_group`: embedding and head stay gathered, layers one by one; `budget`: up to live_parameters stay
