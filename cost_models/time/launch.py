@@ -12,7 +12,8 @@ def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
     """Host time to issue the kernels of one layer's forward. [s]
 
     25 to 40 operators of 10 to 25 microseconds each, so a property of framework and host, not of the GPU. Routing
-    issues many small kernels, 4-bit weights one dequantisation per matrix, each tensor-parallel peer a few more.
+    issues many small kernels, 4-bit weights one dequantisation per matrix, each tensor-parallel peer a few more, each
+    step around the context-parallel ring its own attention and correction.
     CUDA graphs replay the kernels of a layer with few calls; torch.compile fuses some away.
     Source: PyTorch, arXiv:1912.01703 section 5.1 (host queues kernels ahead of the device); values fitted.
     """
@@ -22,6 +23,7 @@ def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
     if frame.job.training.method == "qlora":
         base = base + frame.factor("launch_seconds_quantized")
     base = base + (frame.tp - 1) * frame.factor("launch_seconds_per_peer")
+    base = base + (frame.cp - 1) * frame.factor("launch_seconds_per_ring_step")
     graph = np.where(frame.column("cuda_graph") > 0, frame.factor("cuda_graph_launch"), 1.0)
     compiled = np.where(frame.column("compile") > 0, frame.factor("compiled_launch"), 1.0)
     return base * graph * compiled
