@@ -4,15 +4,16 @@ from dataclasses import fields
 from typing import Any
 
 from cost_models.job import Job
+from cost_models.specs.choices import Backend
 from cost_models.specs.configuration import Configuration
 from cost_models.strategy import Strategy
 
 
-def release_range(backend: str) -> str:
+def release_range(backend: Backend) -> str:
     """The releases of a back end that its rules are written for."""
     from solver.legality import legality
 
-    return legality(backend).release_range  # type: ignore[arg-type]
+    return legality(backend).release_range
 
 
 def violations(job: Job, configuration: Configuration) -> tuple[str, ...]:

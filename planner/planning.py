@@ -46,9 +46,9 @@ def plan(request: PlanRequest, calibration: Calibration | None = None, *, report
     started = time.perf_counter()
     question = _Question.of(request, calibration)
     problem = problem_of(question.resolved, question.calibration)
-    solution = solve(problem, _told(report))
+    solution = solve(problem, progress=_told(report))
     if solution.configuration is None:
-        answer = explain_infeasible(question.resolved, question.calibration, problem, solution)
+        answer = explain_infeasible(question.resolved, question.calibration, problem, solution, report=report)
     else:
         answer = _chosen(question, problem, solution, solution.configuration)
     return question.finish(answer, solution.configuration, ortools=solution.ortools, started=started)

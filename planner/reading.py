@@ -20,9 +20,8 @@ class _StrictLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
-            raise RequestUnreadable(
-                f"line {self.peek_event().start_mark.line + 1}: YAML aliases are not accepted; write it out"
-            )
+            line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+            raise RequestUnreadable(f"line {line}: YAML aliases are not accepted; write it out")
         if len(self._path) >= MAX_DEPTH:
             raise RequestUnreadable(f"the request nests deeper than {MAX_DEPTH} levels")
         self._path.append(index)

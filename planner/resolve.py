@@ -1,5 +1,7 @@
 """Resolve a request: every default expanded, every name looked up, every assumption written down."""
 
+from typing import Final
+
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule, SpecError
 from cost_models.job import Job
@@ -18,6 +20,13 @@ from planner.model_source import resolve_model
 from planner.plan import Assumption
 from planner.request import Objective, PlanRequest, PoolRequest
 from planner.splits import check_batch
+
+MOST: Final = {
+    "training.sequence_length": 2**27,
+    "training.global_batch_size": 2**24,
+    "cluster: GPUs of all pools": 2**20,
+}
+"""Sizes beyond any that was ever trained; larger ones are slips of the keyboard."""
 
 
 class ResolvedRequest(Spec):
@@ -165,6 +174,14 @@ def _check(
     request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec, constraints: Constraints
 ) -> None:
     """Rules that need no back end and no price."""
+    sizes = {
+        "training.sequence_length": training.sequence_length,
+        "training.global_batch_size": training.batch_range.max,
+        "cluster: GPUs of all pools": cluster.gpus,
+    }
+    for key, size in sizes.items():
+        if size > MOST[key]:
+            raise BrokenRule(f"{key} {size} exceeds {MOST[key]}, the largest that is planned")
     limit = model.max_position_embeddings
     if model.position_embedding == "learned" and limit is not None and training.sequence_length > limit:
         raise BrokenRule(

@@ -14,14 +14,21 @@ def one_line(error: ValidationError, data: Any = None) -> str:
     With the `data` that was validated, the path names its keys only, not the branches of unions.
     """
     complaints = error.errors(include_url=False)
-    first = complaints[0]
+    first = _telling(complaints, data)
     where = _path(first, data)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] not in ("value_error", "missing", "extra_forbidden") and isinstance(first["input"], _SCALARS):
         message += f"; got {_shortened(first['input'])}"
-    others = len({_path(other, data) for other in complaints} - {where})
+    others = len({path for c in complaints if not f"{where}.".startswith(f"{(path := _path(c, data))}.")})
     text = f"{where}: {message}" if where else message
     return text + (f" (and {others} more)" if others else "")
+
+
+def _telling(complaints: Sequence[Any], data: Any) -> Any:
+    """Of the complaints about the first field (one per branch of a union), the one that broke a rule, else the deepest."""
+    field = _path(complaints[0], data)
+    about = [c for c in complaints if (_path(c, data) + ".").startswith(field + ".")]
+    return min(about, key=lambda c: (c["type"] != "value_error", -len(_path(c, data))))
 
 
 _SCALARS = (bool, int, float, str, type(None))
