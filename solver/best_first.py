@@ -154,26 +154,31 @@ class Search:
         if not keep.any():
             return
         rows, limit = rows.take(keep), limit[keep]
-        rows, memory, least = with_memory(self.problem, self.prices, rows, self.caps.max_memory_bytes)
+        memory, least = with_memory(self.problem, self.prices, rows, self.caps)
         if self.pruning.necessary_memory:
             keep = least <= memory.capacity
             if self.objective.goal == "memory":
                 keep &= ~np.asarray(beaten(least / MEMORY_UNIT, self.incumbent))
             if not keep.any():
                 return
-            rows, memory, limit = rows.take(keep), memory.take(keep), limit[keep]
-        yield from grouped(self.problem, rows, memory, limit)
+            rows, memory, limit, least = rows.take(keep), memory.take(keep), limit[keep], least[keep]
+        yield from grouped(self.problem, rows, memory, limit, least)
 
     def _first(self, group: Group) -> FloatArray:
-        if self.objective.goal != "time":
+        """First bound of each row, in the objective's value."""
+        if self.objective.goal == "memory":
+            return np.floor(group.least / MEMORY_UNIT)
+        if self.objective.goal == "feasible":
             return np.zeros(len(group.rows))
         return group.rows.lower * self.objective.weights(group.rows.strategy)
 
     def _probe(self, groups: list[Group]) -> None:
         """Bound a few of the best rows of a chunk at once: a good incumbent early saves most of the work."""
+        if self.objective.goal == "feasible":
+            groups = sorted(groups, key=lambda group: -float(group.room.max()))
         for group in groups:
             lower = self._first(group)
-            at = np.argsort(lower, kind="stable")[:PROBE]
+            at = np.argsort(lower if self.objective.goal != "feasible" else -group.room, kind="stable")[:PROBE]
             at = at[~np.asarray(beaten(lower[at], self.incumbent))]
             if len(at):
                 self._bound(group, np.sort(at), probe=True)

@@ -1,16 +1,21 @@
 """Caps: what side constraints and earlier objectives of a list leave."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 import numpy as np
 
 from cost_models.arrays import FloatArray
 from cost_models.strategy import Strategy
+from cost_models.table import MemoryTable
 from solver.objectives import Objective, objective
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, TICK_SECONDS, ticks_down
+
+
+UNLIMITED_BYTES = 2.0**55
+"""More than any rank or node; small enough for exact integers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +25,20 @@ class Caps:
     timed: tuple[tuple[Objective, Fraction], ...] = ()
     step_ticks: int | None = None
     max_memory_bytes: float | None = None
+    device_memory: bool = True
+    """False asks what would be chosen if device memory were unlimited."""
+    host_memory: bool = True
+
+    def bounded(self, memory: MemoryTable) -> MemoryTable:
+        """Memory coefficients under these caps."""
+        fields_ = {f.name: getattr(memory, f.name) for f in fields(memory)}
+        if not self.device_memory:
+            fields_["capacity"] = np.full_like(memory.capacity, UNLIMITED_BYTES)
+        if not self.host_memory:
+            fields_["host_capacity"] = np.full_like(memory.host_capacity, UNLIMITED_BYTES)
+        if self.max_memory_bytes is not None:
+            fields_["capacity"] = np.minimum(fields_["capacity"], self.max_memory_bytes)
+        return MemoryTable(**fields_)
 
     def max_times(self, strategy: Strategy) -> FloatArray:
         """Most that v times the step of each row may be. (n,) [ticks]"""

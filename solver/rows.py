@@ -13,6 +13,7 @@ from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, Table, TimeTable
 from solver.bounds.batch import Batch, Shape
 from solver.bounds.first import first_bound, least_memory
+from solver.caps import Caps
 from solver.layout import stage_order
 from solver.legality import job_facts, layout_codes
 from solver.problem import Pricing, Problem
@@ -92,6 +93,10 @@ class Group:
     rows: Rows
     batch: Batch
     simplicity: IntArray
+    least: FloatArray
+    """Least peak of each row, before rounding. [bytes]"""
+    room: FloatArray
+    """What the device leaves beside that; the order in which feasibility is tried. [bytes]"""
 
 
 def layer_counts(job: Job) -> FloatArray:
@@ -121,17 +126,15 @@ def priced_rows(
     return Rows(space=index, topology=topology, feature=feature, strategy=strategy, time=time_, abilities=abilities, lower=lower)
 
 
-def with_memory(problem: Problem, prices_: Prices, rows: Rows, capacity: float | None) -> tuple[Rows, MemoryTable, FloatArray]:
-    """Rows with their memory coefficients and least peaks; `capacity` caps what the device offers. [bytes]"""
-    memory = prices_.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk)
-    if capacity is not None:
-        fields_ = {name: getattr(memory, name) for name in MemoryTable.__dataclass_fields__}
-        memory = MemoryTable(**{**fields_, "capacity": np.minimum(memory.capacity, capacity)})
-    least = least_memory(memory, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
-    return rows, memory, least
+def with_memory(problem: Problem, prices_: Prices, rows: Rows, caps: Caps) -> tuple[MemoryTable, FloatArray]:
+    """Memory coefficients of rows under the caps, and their least peaks. [bytes]"""
+    memory = caps.bounded(prices_.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk))
+    return memory, least_memory(memory, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
 
 
-def grouped(problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray) -> Iterator[Group]:
+def grouped(
+    problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray, least: FloatArray
+) -> Iterator[Group]:
     """Batches of rows of equal shape."""
     s = rows.strategy
     interval = np.asarray(s.recompute_interval) > 1
@@ -147,10 +150,12 @@ def grouped(problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatAr
     shapes, where = np.unique(keys, axis=0, return_inverse=True)
     for k, key in enumerate(shapes.tolist()):
         at = np.nonzero(where.ravel() == k)[0]
-        yield _group(problem, rows.take(at), memory.take(at), max_time[at], [int(x) for x in key])
+        yield _group(problem, rows.take(at), memory.take(at), max_time[at], least[at], [int(x) for x in key])
 
 
-def _group(problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray, key: list[int]) -> Group:
+def _group(
+    problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray, least: FloatArray, key: list[int]
+) -> Group:
     stages, virtual, even, mixed, recompute, offload, offloads, interval = key
     model, s = problem.job.model, rows.strategy
     shape = Shape(
@@ -170,6 +175,6 @@ def _group(problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArr
         gpus_per_node=problem.job.pool.gpus_per_node,
         max_time=max_time,
     )
-    return Group(rows=rows, batch=batch, simplicity=simplicity(s))
+    return Group(rows=rows, batch=batch, simplicity=simplicity(s), least=least, room=memory.capacity - least)
 
 

@@ -43,10 +43,10 @@ class _Solve:
 
 def solve(
     problem: Problem,
+    progress: Progress | None = None,
     *,
     pricing: Pricing | None = None,
     pruning: Pruning = Pruning(),
-    progress: Progress | None = None,
     check: bool = True,
 ) -> Solution:
     """The best configuration of a problem with its proof, or the proof that there is none.

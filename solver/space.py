@@ -208,6 +208,8 @@ def backend_space(problem: Problem, backend: Backend) -> BackendSpace:
     legal = np.ones((count, int(alive.sum())), dtype=bool)
     legal = counter.apply(crossed, {*DEGREES, *FEATURES}, done, 1, legal)
     topologies.pop("gpus")
+    some = legal.any(axis=1)
+    topologies, legal = _kept(topologies, some), legal[some]
     return BackendSpace(
         backend=backend, topologies=topologies, features=features, legal=legal, raw=raw, dropped=counter.dropped()
     )
