@@ -11,20 +11,23 @@ from cost_models.memory.states import States
 
 
 def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibration) -> Any:
-    """Host bytes of one layer whose optimizer runs on the CPU: its states, fp32 master and fp32 gradient, pinned.
-    [bytes]
+    r"""Host bytes of one layer whose optimizer runs on the CPU: pageable states, pinned fp32 master and gradient. [bytes]
 
-    Source: ZeRO-Offload, arXiv:2101.06840, section 4.
+    .. math:: (K - 4)\,\Psi + 2 \cdot 4\,f_{pin}\,\Psi
+
+    Source: ZeRO-Offload, arXiv:2101.06840, section 4; deepspeed `runtime/zero/offload_config.py`, pin_memory.
     """
-    states_only = np.where(
-        setting.layout("master") > 0, states.optimizer_total, states.optimizer_total + 4.0 * states.trained_shard
-    )
-    return calibration("host.pinned_factor") * (states_only + 4.0 * states.trained_shard)
+    master = np.where(setting.layout("master") > 0, 4.0, 0.0) * states.trained_shard
+    pinned = calibration("host.pinned_factor") * 8.0 * states.trained_shard
+    return states.optimizer_total - master + pinned
 
 
 def offloaded_weight_bytes(setting: Setting, whole: Array, calibration: Calibration) -> Any:
-    """Host bytes of the rank's shard of 16-bit weights under parameter offload. [bytes]"""
-    on = np.where(np.asarray(setting.strategy.parameter_offload) > 0, 1.0, 0.0)
+    """Host bytes of the rank's shard of 16-bit weights under parameter offload; an fp32 master that is the weight counts
+    with its optimizer. [bytes]
+    """
+    separate = (np.asarray(setting.strategy.parameter_offload) > 0) & (setting.layout("master") > 0)
+    on = np.where(separate, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * setting.compute * whole / setting.shards
 
 
@@ -42,6 +45,7 @@ def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
     """The larger of the copies that loading and saving put on the host, per rank. [bytes]
 
     `file`: one checkpoint file at a time; `model`: every rank reads all of it; `shard`: the rank's own tensors.
+    With an offloaded optimizer neither adds to the peak: loading comes before its states, saving reads them in place.
     """
     size = setting.compute * whole
     load = np.select(
@@ -49,7 +53,8 @@ def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
         [size, np.minimum(setting.fact("checkpoint_file_bytes"), size), stored],
         0.0,
     )
-    return np.maximum(load, np.where(setting.says("save_copy", "shard"), stored, 0.0))
+    copies = np.maximum(load, np.where(setting.says("save_copy", "shard"), stored, 0.0))
+    return np.where(np.asarray(setting.strategy.optimizer_offload) > 0, 0.0, copies)
 
 
 def gathered_save_bytes(setting: Setting, whole: Array) -> Any:
