@@ -1,0 +1,65 @@
+"""The inner problem against enumeration: CP-SAT finds the optimum, bounds enclose it, costs agree."""
+
+import numpy as np
+import pytest
+
+from solver.bounds.peak import peak_bound
+from solver.bounds.row import layout_of, row_bounds
+from solver.inner import solve_row
+from solver.layout import cost, expressible
+from tests.oracle.batches import batch
+from tests.oracle.layouts import layouts, pay
+from tests.scale import scaled
+
+SEEDS = range(scaled(250, 4000))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_inner_problem_equals_enumeration(seed: int) -> None:
+    rows = batch(seed)
+    bounds, peaks = row_bounds(rows), peak_bound(rows)
+    for i in range(len(rows)):
+        row = rows.row(i)
+        paid = [(pay(row, layout), layout) for layout in layouts(row)]
+        for price, layout in paid[:50]:
+            ours = cost(row, layout)
+            assert (ours.time, ours.memory, ours.fits) == (price.time, price.memory, price.fits)
+            assert expressible(row, layout)
+        fitting = [price for price, _ in paid if price.fits]
+        fastest = min((price.time for price in fitting), default=None)
+        answer = solve_row(row, "time", deterministic_time=10.0)
+        assert answer.closed
+        found = None if answer.cost is None else answer.cost.time
+        assert found == fastest
+        leanest = min((price.memory for price in fitting), default=None)
+        least = solve_row(row, "memory", deterministic_time=10.0)
+        assert (None if least.cost is None else least.cost.memory) == leanest
+        assert (solve_row(row, "feasible", deterministic_time=10.0).layout is not None) == bool(fitting)
+        if fastest is None or leanest is None:
+            continue
+        assert bounds.lower[i] <= fastest
+        assert peaks[i] <= leanest
+        way = bounds.way[i]
+        if np.isfinite(bounds.upper[i]) and way is not None:
+            layout = layout_of(rows.take([i]), *way)
+            reached = cost(row, layout)
+            if reached.fits and expressible(row, layout):
+                assert reached.time == bounds.upper[i] >= fastest
+        if bounds.lower[i] == bounds.upper[i] and row.kinds == 1 and way is not None and expressible(row, layout_of(rows.take([i]), *way)):
+            assert fastest == bounds.upper[i]
+
+
+@pytest.mark.parametrize("seed", range(scaled(60, 800)))
+def test_cutoffs_and_limits_change_nothing_but_what_they_forbid(seed: int) -> None:
+    rows = batch(seed, rows=1)
+    row, bound = rows.row(0), row_bounds(rows)
+    answer = solve_row(row, "time", deterministic_time=10.0)
+    if answer.cost is None:
+        assert row_bounds(rows, np.array([1.0])).lower[0] <= np.inf
+        return
+    best = answer.cost.time
+    again = solve_row(row, "time", least=int(bound.lower[0]), most=best, deterministic_time=10.0)
+    assert again.cost is not None and again.cost.time == best
+    assert solve_row(row, "time", most=best - 1, deterministic_time=10.0).layout is None
+    for limit in (best - 1.0, float(best), best * 2.0):
+        assert row_bounds(rows, np.array([limit])).lower[0] <= best
