@@ -80,7 +80,8 @@ def score_gradients(setting: Setting) -> Any:
     """What the softmax's backward adds to the saved scores: gradients of its output and input. [bytes per token]
 
     A 16-bit copy of an fp32 softmax is gone by then. CUDA multiplies output and gradient into a temporary of its own
-    and writes a 16-bit gradient directly. Source: torch `aten/src/ATen/native/cuda/SoftMax.cu`, softmax_backward_cuda_out.
+    and writes a 16-bit gradient directly.
+    Source: torch `aten/src/ATen/native/cuda/SoftMax.cu`, softmax_backward_cuda_out.
     """
     b, low = setting.activation, _low_precision_softmax(setting)
     gpu = setting.job.device.kind == "gpu"

@@ -1,7 +1,6 @@
 """The memory side of the ledger: the terms of `instants`, times one configuration's layer counts, with their names."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 

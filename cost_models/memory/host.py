@@ -11,7 +11,7 @@ from cost_models.memory.states import States
 
 
 def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibration) -> Any:
-    r"""Host bytes of one layer whose optimizer runs on the CPU: pageable states, pinned fp32 master and gradient. [bytes]
+    r"""Host bytes of one layer whose optimizer runs on the CPU: pageable states, pinned master and gradient. [bytes]
 
     .. math:: (K - 4)\,\Psi + 2 \cdot 4\,f_{pin}\,\Psi
 
@@ -23,8 +23,9 @@ def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibra
 
 
 def offloaded_weight_bytes(setting: Setting, whole: Array, calibration: Calibration) -> Any:
-    """Host bytes of the rank's shard of 16-bit weights under parameter offload; an fp32 master that is the weight counts
-    with its optimizer. [bytes]
+    """Host bytes of the rank's shard of 16-bit weights under parameter offload. [bytes]
+
+    An fp32 master that is the weight itself counts with its optimizer.
     """
     separate = (np.asarray(setting.strategy.parameter_offload) > 0) & (setting.layout("master") > 0)
     on = np.where(separate, 1.0, 0.0)

@@ -61,7 +61,7 @@ def bucket_bytes(setting: Setting, whole: Array) -> Any:
 
 
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
-    """cuBLAS and kernel workspaces inside the caching allocator, larger in deterministic mode; none on a CPU. [bytes]"""
+    """Kernel workspaces inside the caching allocator, larger in deterministic mode; none on a CPU. [bytes]"""
     device = setting.job.device
     if device.kind == "cpu":
         return {}

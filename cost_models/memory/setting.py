@@ -135,8 +135,9 @@ class Setting:
 
     @cached_property
     def activation(self) -> Any:
-        """Bytes of one activation element. Linears over 4-bit weights give back their input's dtype, which fp32 norms set.
+        """Bytes of one activation element.
 
+        Linears over 4-bit weights give back their input's dtype, which fp32 norms set.
         Source: bitsandbytes `nn/modules.py`, Linear4bit.forward; peft `prepare_model_for_kbit_training`.
         """
         if not self.quantized:
@@ -146,7 +147,7 @@ class Setting:
 
     @cached_property
     def autocast(self) -> Any:
-        """Whether the residual stream is fp32 under autocast. Frozen weights are loaded in the compute dtype instead."""
+        """Whether the residual stream is fp32 under autocast. Frozen weights are loaded in the compute dtype."""
         return (self.layout("autocast") > 0) & (self.adapters is None)
 
     @cached_property

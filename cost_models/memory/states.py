@@ -126,7 +126,7 @@ def cast_bytes(setting: Setting, held: Held) -> Any:
 
 
 def states(setting: Setting, held: Held, *, end: bool = False) -> States:
-    """Every term of some parameters. An `end`, embedding or head, moves to the host where offloading takes everything."""
+    """Every term of some parameters. An `end`, embedding or head, goes to the host where offloading takes all."""
     kept = np.where(setting.offloads_ends, 0.0, 1.0) if end else 1.0
     gradients, optimizer = gradient_bytes(setting, held), optimizer_bytes(setting, held)
     step = step_bytes(setting, held)

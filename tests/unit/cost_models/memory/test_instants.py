@@ -1,0 +1,146 @@
+from typing import Any
+
+import pytest
+
+from cost_models import catalog
+from cost_models.memory.instants import INSTANTS
+from cost_models.parameters import total_parameters
+from tests.unit.cost_models.memory.cases import SMALL, ledger, term
+
+
+def full(**more: Any) -> list[dict[str, Any]]:
+    return [{"layers": 8, "recompute": {"full": 8, **more}}]
+
+
+def test_every_phase_has_an_instant() -> None:
+    assert {instant.phase for instant in INSTANTS} == {"load", "first_step", "step", "eval", "save"}
+    assert list(ledger().phase_of) == [instant.name for instant in INSTANTS]
+
+
+def test_the_peak_is_the_largest_instant_of_any_stage() -> None:
+    named = ledger(backend="megatron", pipeline_parallel=2, stages=[{"layers": 4, "recompute": {"none": 4}}] * 2)
+    sizes = {(s.stage, i): s.allocated(i) for s in named.stages for i in s.instants}
+    assert named.allocated_bytes == max(sizes.values())
+    assert sizes[named.binding] == named.allocated_bytes
+
+
+def test_gradients_are_absent_at_a_lone_loss_and_there_when_accumulating() -> None:
+    assert term(ledger(backend="ddp"), "loss", "gradients") == 0
+    later = ledger(backend="ddp", gradient_accumulation_steps=2)
+    assert term(later, "loss", "gradients") == pytest.approx(4 * total_parameters(SMALL))
+    assert term(ledger(backend="megatron"), "loss", "gradients") > 0  # main gradients are buffers
+
+
+def test_the_eager_loss_keeps_twelve_bytes_a_logit_and_two_more_when_outputs_are_kept() -> None:
+    tokens, vocabulary = 1024, 32768
+    facts = catalog.framework("deepspeed")
+    assert term(ledger(), "loss", "logits") == 12 * vocabulary * tokens
+    kept = facts.model_copy(update={"kept_outputs": True})
+    assert term(ledger(facts=kept), "loss", "logits") == 14 * vocabulary * tokens
+    assert term(ledger(cross_entropy="fused"), "loss", "logits") == 4 * vocabulary * tokens
+
+
+def test_megatron_splits_its_logits_over_tensor_parallel_ranks() -> None:
+    assert (
+        term(ledger(backend="megatron", tensor_parallel=4, cross_entropy="vocab_parallel"), "loss", "logits")
+        == 6 * 32768 * 1024 / 4
+    )
+
+
+def test_full_recompute_keeps_one_boundary_a_layer_or_every_k_layers() -> None:
+    one = ledger(stages=full())
+    assert term(one, "loss", "recompute_boundary") == 8 * 2 * 1024 * 1024
+    three = ledger(stages=full(interval=4))
+    assert term(three, "loss", "recompute_boundary") == 2 * 2 * 1024 * 1024
+    again = [term(named, "backward_last_layer", "recompute_working_set") for named in (one, three)]
+    assert again[1] == pytest.approx(4 * again[0])
+
+
+def test_stages_hold_fewer_micro_batches_towards_the_end() -> None:
+    quarters = [{"layers": 2, "recompute": {"none": 2}}] * 4
+    named = ledger(backend="megatron", pipeline_parallel=4, stages=quarters, gradient_accumulation_steps=8)
+    held = [term(named, "loss", "attention_activations", stage) for stage in range(4)]
+    assert held == pytest.approx([4 * held[3], 3 * held[3], 2 * held[3], held[3]])
+
+
+def test_interleaving_holds_more() -> None:
+    halves = [{"layers": 4, "recompute": {"none": 4}}] * 2
+    common: dict[str, Any] = {
+        "backend": "megatron",
+        "pipeline_parallel": 2,
+        "stages": halves,
+        "gradient_accumulation_steps": 8,
+    }
+    plain, interleaved = (ledger(virtual_pipeline_stages=v, **common) for v in (1, 2))
+    one, two = (term(named, "loss", "attention_activations") for named in (plain, interleaved))
+    assert two / one == pytest.approx(2.5 / 2)  # (2 (2 - 1) + (2 - 1) 2 + 1) / 2 micro-batches against 2
+
+
+def test_sequence_parallel_divides_the_norms_too() -> None:
+    common: dict[str, Any] = {"backend": "megatron", "tensor_parallel": 4, "attention": "flash"}
+    without = term(ledger(**common), "loss", "activations")
+    with_it = term(ledger(sequence_parallel=True, **common), "loss", "activations")
+    norms = 8 * 8 * 1024 * 1024
+    assert without - with_it == pytest.approx(norms * 3 / 4)
+
+
+def test_fsdp_gathers_the_root_group_and_layers_one_by_one() -> None:
+    named = ledger(backend="fsdp", zero_stage=3, data_parallel=8)
+    layer = 2 * 1024 * 1024 + 2 * 1024 * 256 + 3 * 1024 * 2816 + 2 * 1024
+    root = 2 * 32768 * 1024 + 1024
+    assert term(named, "loss", "live_parameters") == 2 * (root + layer)
+    kept = ledger(backend="fsdp", zero_stage=2, data_parallel=8)
+    assert term(kept, "loss", "live_parameters") == 2 * (root + 8 * layer)
+
+
+def test_deepspeed_keeps_gathered_weights_up_to_its_budget() -> None:
+    model = catalog.model("llama-2-7b")
+    stages = [{"layers": 32, "recompute": {"none": 32}}]
+    named = ledger(model, zero_stage=3, data_parallel=8, stages=stages)
+    assert term(named, "loss", "live_parameters") == pytest.approx(2 * 1e9, rel=0.001)  # and the small tensors
+    assert term(named, "loss", "buckets") == 2 * 2 * 5e8
+    assert term(named, "optimizer_step", "live_parameters") < 2e6
+
+
+def test_evaluation_is_priced_at_its_own_length_and_batch() -> None:
+    short = term(ledger(), "evaluation", "logits")
+    long = term(ledger(training={"eval_sequence_length": 8192, "eval_batch_size": 4}), "evaluation", "logits")
+    assert long == 8 * 4 * short
+
+
+def test_materialised_attention_adds_its_scores_to_the_working_set() -> None:
+    flash, eager = (ledger(attention=a, stages=full()) for a in ("flash", "eager"))
+    assert term(flash, "backward_last_layer", "attention_working_set") == 0
+    maps = 16 * 1024 * 1024
+    assert term(eager, "backward_last_layer", "attention_working_set") == 8 * maps  # 4 + 4 + 2 less the 16-bit copy
+
+
+def test_a_padding_mask_costs_a_square_map_a_layer_under_sdpa() -> None:
+    plain, padded = (ledger(attention="sdpa", training={"padded": p}) for p in (False, True))
+    more = term(padded, "loss", "attention_activations") - term(plain, "loss", "attention_activations")
+    assert more == 8 * 2 * 1024 * 1024
+
+
+def test_expert_imbalance_scales_what_the_fullest_rank_holds() -> None:
+    model = catalog.model("mixtral-8x7b")
+    stages = [{"layers": 32, "recompute": {"none": 32}}]
+    even, uneven = (
+        ledger(
+            model,
+            backend="megatron",
+            expert_parallel=8,
+            data_parallel=8,
+            stages=stages,
+            training={"expert_imbalance": i},
+        )
+        for i in (1.0, 1.5)
+    )
+    assert term(uneven, "loss", "expert_activations") == pytest.approx(1.5 * term(even, "loss", "expert_activations"))
+    assert term(even, "loss", "routing") == 32 * 8 * 8 * 1024
+
+
+def test_activation_offload_leaves_two_boundaries_on_the_device() -> None:
+    kept, moved = (ledger(stages=full(), activation_offload=a) for a in (False, True))
+    assert term(moved, "loss", "recompute_boundary") == 0
+    assert term(moved, "backward_last_layer", "recompute_boundary") == 2 * 2 * 1024 * 1024
+    assert moved.stages[0].host_bytes > kept.stages[0].host_bytes
