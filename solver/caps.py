@@ -7,15 +7,15 @@ from fractions import Fraction
 import numpy as np
 
 from cost_models.arrays import FloatArray
+from cost_models.specs.choices import RECOMPUTES
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable
 from solver.objectives import Objective, objective
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, TICK_SECONDS, ticks_down
 
-
-UNLIMITED_BYTES = 2.0**55
-"""More than any rank or node; small enough for exact integers."""
+UNLIMITED_BYTES = 2.0**46
+"""More than any rank or node; small enough for exact integers, even times the layers and micro-batches of a stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,8 @@ class Caps:
     device_memory: bool = True
     """False asks what would be chosen if device memory were unlimited."""
     host_memory: bool = True
+    modes: tuple[str, ...] = RECOMPUTES
+    """Recompute modes that a layer may have."""
 
     def bounded(self, memory: MemoryTable) -> MemoryTable:
         """Memory coefficients under these caps."""
@@ -38,6 +40,11 @@ class Caps:
             fields_["host_capacity"] = np.full_like(memory.host_capacity, UNLIMITED_BYTES)
         if self.max_memory_bytes is not None:
             fields_["capacity"] = np.minimum(fields_["capacity"], self.max_memory_bytes)
+        for mode in set(RECOMPUTES) - set(self.modes):
+            # One layer of a mode that is not wanted exceeds any capacity: bounds, models and checks all obey alike.
+            activation = fields_["activation"].copy()
+            activation[..., RECOMPUTES.index(mode)] = 2 * fields_["capacity"][:, None]
+            fields_["activation"] = activation
         return MemoryTable(**fields_)
 
     def max_times(self, strategy: Strategy) -> FloatArray:
@@ -59,7 +66,9 @@ class Caps:
             return replace(self, timed=(*self.timed, (goal, held)))
         if goal.goal == "memory":
             most = float(held) * MEMORY_UNIT
-            return replace(self, max_memory_bytes=most if self.max_memory_bytes is None else min(most, self.max_memory_bytes))
+            return replace(
+                self, max_memory_bytes=most if self.max_memory_bytes is None else min(most, self.max_memory_bytes)
+            )
         return self
 
 
@@ -82,4 +91,5 @@ def caps(problem: Problem) -> Caps:
         assert price is not None, "Problem refuses a cost limit without a price"
         ticks = limits.max_cost_per_step / (TICK_SECONDS * price / 3600) if price > 0 else None
         timed = () if ticks is None else ((goal, Fraction(ticks)),)
-    return Caps(timed=timed, step_ticks=step, max_memory_bytes=limits.max_memory_bytes)
+    modes = tuple(str(mode) for mode in problem.resolved_domains["recompute"] or ())
+    return Caps(timed=timed, step_ticks=step, max_memory_bytes=limits.max_memory_bytes, modes=modes)

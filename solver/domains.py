@@ -9,7 +9,15 @@ from typing import Any, Final
 
 from cost_models.errors import BrokenRule, UnknownName
 from cost_models.job import Job
-from cost_models.specs.choices import ATTENTIONS, BACKENDS, COMPRESSIONS, CROSS_ENTROPIES, LOSSLESS, PRECISIONS
+from cost_models.specs.choices import (
+    ATTENTIONS,
+    BACKENDS,
+    COMPRESSIONS,
+    CROSS_ENTROPIES,
+    LOSSLESS,
+    PRECISIONS,
+    RECOMPUTES,
+)
 from cost_models.specs.cluster import DeviceSpec
 
 Value = int | str | bool
@@ -20,24 +28,44 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "attention": ATTENTIONS,
     "cross_entropy": CROSS_ENTROPIES,
     "gradient_compression": COMPRESSIONS,
+    "recompute": RECOMPUTES,
 }
-"""Decisions that are names."""
+"""Decisions that are names. `recompute` is decided layer by layer: its domain says which modes a layer may have."""
 FLAGS: Final = (
-    "sequence_parallel", "optimizer_offload", "parameter_offload", "activation_offload", "communication_overlap",
-    "fused_kernels", "cuda_graph", "compile",
-)  # fmt: skip
+    "sequence_parallel",
+    "optimizer_offload",
+    "parameter_offload",
+    "activation_offload",
+    "communication_overlap",
+    "fused_kernels",
+    "cuda_graph",
+    "compile",
+)
 """Decisions that are yes or no."""
 DEGREES: Final = (
-    "tensor_parallel", "context_parallel", "expert_parallel", "expert_tensor_parallel", "pipeline_parallel",
-    "data_parallel", "virtual_pipeline_stages", "micro_batch_size", "gradient_accumulation_steps",
-)  # fmt: skip
+    "tensor_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "expert_tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "virtual_pipeline_stages",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+)
 """Decisions that factor the devices and the batch; None offers every divisor."""
 NUMBERS: Final = (*DEGREES, "zero_stage", "recompute_interval", "gpus")
 TOPOLOGY: Final = ("backend", *DEGREES)
 """Columns that fix who computes what; the remaining ones are features of a topology."""
 FEATURES: Final = (
-    "precision", "attention", "cross_entropy", "gradient_compression", "zero_stage", "recompute_interval", *FLAGS,
-)  # fmt: skip
+    "precision",
+    "attention",
+    "cross_entropy",
+    "gradient_compression",
+    "zero_stage",
+    "recompute_interval",
+    *FLAGS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +123,7 @@ def default_domains(job: Job) -> Domains:
     """What is on offer when nobody restricts anything: every lossless choice that does not change what is learned."""
     training, device = job.training, job.device
     flash = "flash" if "bf16" in device.peak_flops and device.kind == "gpu" else "sdpa"
-    values: dict[str, tuple[Value, ...] | None] = {key: None for key in DEGREES}
+    values: dict[str, tuple[Value, ...] | None] = dict.fromkeys(DEGREES)
     values |= {
         "backend": BACKENDS,
         "precision": default_precisions(device) if training.precision == "auto" else (training.precision,),
@@ -103,6 +131,7 @@ def default_domains(job: Job) -> Domains:
         "cross_entropy": CROSS_ENTROPIES,
         "gradient_compression": tuple(c for c in COMPRESSIONS if c in LOSSLESS),
         "zero_stage": (0, 1, 2, 3),
+        "recompute": RECOMPUTES,
         "recompute_interval": (1, 2, 4),
         "sequence_parallel": (False, True),
         "optimizer_offload": (False, True),
@@ -153,8 +182,10 @@ def _value(key: str, value: Any) -> Value:
 
 
 OFFLOAD_PERMISSIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "forbid": (), "optimizer": ("optimizer_offload",), "allow": ("optimizer_offload", "parameter_offload", "activation_offload"),
-}  # fmt: skip
+    "forbid": (),
+    "optimizer": ("optimizer_offload",),
+    "allow": ("optimizer_offload", "parameter_offload", "activation_offload"),
+}
 COMPRESSION_PERMISSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "lossless": tuple(c for c in COMPRESSIONS if c in LOSSLESS),
     "lossy": tuple(COMPRESSIONS),
@@ -185,7 +216,9 @@ def narrowed(domains: Domains, requirements: Iterable[Requirement]) -> Domains:
     values = dict(domains.values)
     for wish in requirements:
         offered = values[wish.key]
-        if offered is None or (wish.allowed is not None and wish.key != "backend" and not set(wish.allowed) & set(offered)):
+        if offered is None or (
+            wish.allowed is not None and wish.key != "backend" and not set(wish.allowed) & set(offered)
+        ):
             offered = wish.allowed
         if offered is not None:
             offered = tuple(value for value in offered if wish.admits(value))
