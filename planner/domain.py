@@ -38,6 +38,15 @@ class Domain(Spec):
         }
         return {key: list(v) if isinstance(v, tuple) else v for key, v in stated.items() if v is not None}
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        """Beside the normal form, the short forms that a request may use."""
+        value = {"anyOf": [{"type": "integer"}, {"type": "boolean"}, {"type": "string"}]}
+        bounds = {name: {"type": "integer"} for name in ("min", "max")}
+        lists = {name: {"type": "array", "items": value} for name in ("values", "forbid")}
+        mapping = {"type": "object", "properties": bounds | lists, "additionalProperties": False}
+        return {"anyOf": [*value["anyOf"], {"type": "array", "items": value, "minItems": 1}, mapping]}
+
     def allows(self, value: Value) -> bool:
         """Whether a decision may take this value."""
         if self.values is not None and value not in self.values:

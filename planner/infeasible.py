@@ -54,7 +54,7 @@ def explain_infeasible(
 
 
 def nearest_miss(problem: "Problem", calibration: Calibration) -> "tuple[Any, Prediction] | None":
-    """The configuration that needs least memory, were there room, priced on the real device; None when none is legal."""
+    """The configuration that needs least memory, were there room, priced on the real device; None if none is legal."""
     from solver.search import solve
 
     job = problem.job

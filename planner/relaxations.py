@@ -53,10 +53,8 @@ def _tried(change: Change, report: Callable[[str], None] | None) -> Relaxation:
                 text=short_name(found.configuration),
                 step_seconds=None if step is None else rounded(step),
             )
-    last = change.steps[-1][0]
-    return Relaxation(
-        change=last, verified=False, text="not enough" if len(change.steps) == 1 else "not enough, nor less of it"
-    )
+    text = "not enough" if len(change.steps) == 1 else "not enough, nor less of it"
+    return Relaxation(change=change.steps[-1][0], verified=False, text=text)
 
 
 def changes(problem: "Problem") -> Iterator[Change]:
