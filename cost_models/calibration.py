@@ -16,7 +16,9 @@ class Factor(Spec):
     value: float
     unit: str = "1"
     sigma: float | None = None
-    """Standard deviation of its logarithm, where known."""
+    """Standard deviation of its logarithm, where known: how far sites, or later measurements, may lie from it."""
+    prior: float | None = None
+    """Centre of the log-normal prior from which a refit starts; None: no refit moves this factor."""
     source: str
 
 
@@ -29,6 +31,36 @@ class Calibration(Spec):
     @cached_property
     def _values(self) -> dict[str, float]:
         return {key: factor.value for key, factor in self.factors.items()}
+
+    @cached_property
+    def _scopes(self) -> dict[str, dict[str, Factor]]:
+        """Factors that hold for one device only, `name@device`, by device."""
+        scopes: dict[str, dict[str, Factor]] = {}
+        for key, factor in self.factors.items():
+            name, at, device = key.partition("@")
+            if at:
+                scopes.setdefault(device, {})[name] = factor
+        return scopes
+
+    def on(self, *devices: str) -> "Calibration":
+        """This calibration as it stands on a device, named narrowest first: its own factors replace the general ones.
+
+        A site's measurements state such factors, so that rows of one device never move another's predictions.
+        """
+        own = [self._scopes[device] for device in reversed(devices) if device in self._scopes]
+        if not own:
+            return self
+        if devices not in self._scoped:
+            factors = dict(self.factors)
+            for scope in own:
+                factors.update(scope)
+            self._scoped[devices] = Calibration(version=self.version, factors=factors)
+        return self._scoped[devices]
+
+    @cached_property
+    def _scoped(self) -> "dict[tuple[str, ...], Calibration]":
+        """What `on` has made."""
+        return {}
 
     def __call__(self, name: str, *particulars: str) -> float:
         """The factor `name.particular`, for the first particular that has one; `name` alone where none is asked.

@@ -30,10 +30,11 @@ def device_keys(device: DeviceSpec) -> tuple[str, ...]:
 def lookup(column: Any, names: Sequence[str], value: Callable[[str], float]) -> Any:
     """Per row, `value` of the name that `column` holds; asked only for the names that occur."""
     index = np.asarray(column)
-    values = np.zeros(len(names))
-    for i in np.flatnonzero(np.bincount(np.ravel(index), minlength=len(names))):
-        values[i] = value(names[int(i)])
-    return values[index]
+    occurring = np.flatnonzero(np.bincount(np.ravel(index), minlength=len(names)))
+    result: Any = np.zeros(np.shape(index))
+    for i in occurring:
+        result = np.where(index == i, value(names[int(i)]), result)
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +139,18 @@ class Frame:
         """Whether only adapters are trained."""
         return self.job.training.adapters is not None
 
+    @cached_property
+    def constants(self) -> Calibration:
+        """The calibration as it stands on this device."""
+        return self.calibration.on(self.device.name, self.device.family)
+
     def factor(self, name: str, *particulars: str) -> float:
         """A factor of the calibration; see `Calibration.__call__`."""
-        return self.calibration(name, *particulars)
+        return self.constants(name, *particulars)
 
     def device_factor(self, name: str, suffix: str = "") -> float:
         """A factor of the device's family, else of its architecture class, else of its vendor."""
-        return self.calibration(name, *(key + suffix for key in device_keys(self.device)))
+        return self.constants(name, *(key + suffix for key in device_keys(self.device)))
 
     def by_backend(self, name: str) -> Any:
         """A factor of each row's back end; `backend-adapters` is tried first when adapters are trained."""
@@ -159,7 +165,7 @@ class Frame:
     def _of_backend(self, name: str, particulars: Callable[[str], list[str]]) -> Any:
         if name not in self.memo:
             self.memo[name] = lookup(
-                self.strategy.backend, BACKENDS, lambda backend: self.calibration(name, *particulars(backend))
+                self.strategy.backend, BACKENDS, lambda backend: self.constants(name, *particulars(backend))
             )
         return self.memo[name]
 
