@@ -62,13 +62,13 @@ class _Lane:
         deadline = time.monotonic() + seconds
         try:
             pipe.send(task)
-            on_progress(Progress(stage="started", value=0.0))
+            on_progress(Progress(text="started"))
             while True:
                 kind, content = _receive(pipe, deadline)
                 if kind == "answer":
                     found: Answer = content
                     return found
-                on_progress(Progress(stage=content[0], value=content[1]))
+                on_progress(Progress(text=content))
         except (EOFError, OSError) as error:
             self.stop()
             raise WorkerDied("the solver process ended in the middle of the solve") from error

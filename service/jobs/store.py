@@ -103,6 +103,8 @@ class Jobs:
             seconds = (datetime.now(UTC) - job.created_at).total_seconds()
             why = answer.problem.detail if answer.problem else None
             _log.info("solve ended", state=job.state, seconds=seconds, problem=why)
+            if answer.trace:
+                _log.error("the solver failed", exception=answer.trace)
 
     def _forget(self) -> None:
         """Drop the oldest finished jobs beyond what is kept."""

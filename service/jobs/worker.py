@@ -1,6 +1,7 @@
 """The solver process: reads requests from a pipe, solves one at a time, answers with a plan or a problem."""
 
 import signal
+import traceback
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Literal
@@ -22,21 +23,22 @@ class Task(BaseModel):
 
 
 class Progress(BaseModel):
-    """The stage of a solve and its latest figure, such as the best value found."""
+    """The latest word of a solve: its stage, the best value found."""
 
     model_config = ConfigDict(frozen=True)
 
-    stage: str
-    value: float
+    text: str
 
 
 class Answer(BaseModel):
-    """How a solve ended: exactly one of the two."""
+    """How a solve ended: a plan or a problem."""
 
     model_config = ConfigDict(frozen=True)
 
     plan_json: str | None = None
     problem: Problem | None = None
+    trace: str | None = None
+    """Of a bug, for the log."""
 
 
 Message = tuple[Literal["ready", "progress", "answer"], Any]
@@ -51,7 +53,7 @@ def main(pipe: Connection) -> None:
         pipe.send(("ready", None))
         while True:
             task: Task = pipe.recv()
-            pipe.send(("answer", answer(task, lambda stage, value: pipe.send(("progress", (stage, value))))))
+            pipe.send(("answer", answer(task, lambda text: pipe.send(("progress", text)))))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
@@ -65,7 +67,9 @@ def answer(task: Task, report: Any) -> Answer:
     except MeshwrightError as error:
         return Answer(problem=problem_of(error))
     except Exception as error:  # a bug fails this job alone, and is told apart from a dead worker
-        return Answer(problem=problem(INTERNAL, f"the solve failed with {type(error).__name__}"))
+        return Answer(
+            problem=problem(INTERNAL, f"the solve failed with {type(error).__name__}"), trace=traceback.format_exc()
+        )
     envelope = found.envelope.model_copy(update={"id": task.id})
     return Answer(plan_json=found.model_copy(update={"envelope": envelope}).model_dump_json())
 

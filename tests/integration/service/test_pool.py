@@ -55,7 +55,7 @@ def test_a_process_is_used_again_and_reports_progress() -> None:
 
     first, second = with_pool(body)
     assert first == second
-    assert Progress(stage="pid", value=float(first)) in seen
+    assert Progress(text=first) in seen
 
 
 def test_a_dead_process_fails_its_own_task_and_is_replaced() -> None:

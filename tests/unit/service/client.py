@@ -42,7 +42,7 @@ class FakePool:
 
     async def run(self, task: Task, on_progress: OnProgress) -> Answer:
         self.tasks.append(task)
-        on_progress(Progress(stage="incumbent", value=1.5))
+        on_progress(Progress(text="incumbent 1.5"))
         assert self.release is not None
         await self.release.wait()
         return self.answer(task)

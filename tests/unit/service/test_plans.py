@@ -39,7 +39,7 @@ def test_without_a_wait_the_answer_is_a_place_to_look(preference: str | None) ->
         assert answer.json()["state"] in {"queued", "running"}
         assert int(answer.headers["retry-after"]) >= 1
         pending = until(lambda: http.get(answer.headers["location"]), 202)
-        assert pending.json()["progress"] == {"stage": "incumbent", "value": 1.5}
+        assert pending.json()["progress"] == {"text": "incumbent 1.5"}
         assert pool.release is not None
         assert http.portal is not None
         http.portal.call(pool.release.set)

@@ -1,0 +1,30 @@
+"""Whatever the OpenAPI document allows, and what it does not: no answer is a server error."""
+
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.settings import ServiceSettings
+from tests.scale import scaled
+from tests.unit.service.client import FakePool
+
+APP = create_app(ServiceSettings(), pool=FakePool())
+schema = schemathesis.openapi.from_asgi("/openapi.json", APP)
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[TestClient]:
+    with TestClient(APP, raise_server_exceptions=False) as found:
+        yield found
+
+
+@schema.parametrize()
+@settings(max_examples=scaled(15, 150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_no_generated_request_breaks_the_service(case: schemathesis.Case, http: TestClient) -> None:
+    answer = case.call(session=http)
+    case.validate_response(answer, checks=[not_a_server_error])
