@@ -1,5 +1,6 @@
 """Human units are parsed and printed here and nowhere else. GB = 10^9 and GiB = 2^30, always."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -22,7 +23,10 @@ def _split(text: str, what: str, units: str) -> tuple[float, str]:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise SpecError(f"{what} {text!r} is not a number with a unit such as {units}")
-    return float(match.group(1)), match.group(2)
+    number = float(match.group(1))
+    if not math.isfinite(number):
+        raise SpecError(f"{what} {text!r} is larger than a number can be")
+    return number, match.group(2)
 
 
 def parse_bytes(value: Any) -> int:
@@ -34,6 +38,8 @@ def parse_bytes(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise SpecError(f"{value!r} is not a memory size")
     if not isinstance(value, str):
+        if not math.isfinite(value):
+            raise SpecError(f"{value!r} is not a memory size")
         return int(value)
     number, unit = _split(value, "memory size", "80GiB")
     if unit not in _BYTES | {"": 1}:

@@ -97,7 +97,7 @@ class Constraints(Spec):
     cuda_graph: Domain | None = _domain("CUDA graphs")
     compile: Domain | None = _domain("torch.compile")
     communication_overlap: Domain | None = _domain("overlap of communication with compute")
-    oom_risk: float = Field(default=0.01, gt=0, lt=0.5)
+    oom_risk: float = Field(default=0.01, ge=1e-9, lt=0.5)
     """Largest accepted probability of running out of memory."""
     max_step_seconds: PositiveFloat | None = None
     max_gpus: PositiveInt | None = None
