@@ -27,6 +27,8 @@ class Calibration(Spec):
 
     version: str
     factors: Mapping[str, Factor] = Field(default_factory=dict)
+    data: Mapping[str, str] = Field(default_factory=dict)
+    """SHA-256 of the measurement files behind the fitted factors, by file name."""
 
     @cached_property
     def _values(self) -> dict[str, float]:
@@ -54,7 +56,7 @@ class Calibration(Spec):
             factors = dict(self.factors)
             for scope in own:
                 factors.update(scope)
-            self._scoped[devices] = Calibration(version=self.version, factors=factors)
+            self._scoped[devices] = Calibration(version=self.version, factors=factors, data=self.data)
         return self._scoped[devices]
 
     @cached_property
@@ -81,4 +83,4 @@ class Calibration(Spec):
     def scaled(self, changes: Mapping[str, Any], version: str) -> "Calibration":
         """A new calibration with some factors' values replaced."""
         factors = {k: f.model_copy(update={"value": changes[k]}) if k in changes else f for k, f in self.factors.items()}
-        return Calibration(version=version, factors=factors)
+        return Calibration(version=version, factors=factors, data=self.data)

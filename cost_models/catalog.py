@@ -177,7 +177,7 @@ def calibration() -> Calibration:
         SpecError: two files state the same factor.
     """
     factors: dict[str, Factor] = {}
-    versions = []
+    versions, data = [], {}
     for resource in _shipped("calibrations"):
         if not resource.name.startswith("shipped-"):
             continue
@@ -186,7 +186,8 @@ def calibration() -> Calibration:
         for twice in factors.keys() & part.factors.keys():
             raise SpecError(f"{resource.name}: factor {twice} is already stated in another shipped calibration")
         factors.update(part.factors)
-    return Calibration(version="+".join(dict.fromkeys(versions)) or "none", factors=factors)
+        data.update(part.data)
+    return Calibration(version="+".join(dict.fromkeys(versions)) or "none", factors=factors, data=data)
 
 
 @cache
