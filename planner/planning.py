@@ -13,8 +13,19 @@ from cost_models.errors import BrokenRule, MissingKey
 from cost_models.specs.configuration import Configuration
 from planner.explain import binding, explain, runners_up
 from planner.identity import calibration_hash, catalogue_hash, legality_hash
+from planner.infeasible import explain_infeasible, memory_conflicts
 from planner.legality import violations
-from planner.plan import Alternative, Assumption, Envelope, KnowledgeClass, Optimality, Plan, Prediction, Provenance
+from planner.plan import (
+    Alternative,
+    Assumption,
+    Envelope,
+    Infeasibility,
+    KnowledgeClass,
+    Optimality,
+    Plan,
+    Prediction,
+    Provenance,
+)
 from planner.prediction import predict, rounded
 from planner.recommendations import recommend
 from planner.request import PlanRequest
@@ -39,7 +50,6 @@ def plan(request: PlanRequest, calibration: Calibration | None = None, *, report
         MissingCalibration: a cost term has no constant for this device or framework.
         SolverError: the solver's budget ran out, or its answer failed verification.
     """
-    from planner.infeasible import explain_infeasible
     from planner.problem import problem_of
     from solver.search import solve
 
@@ -74,8 +84,10 @@ def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Pl
     if broken:
         raise BrokenRule(f"configuration: {broken[0]}" + (f" (and {len(broken) - 1} more)" if broken[1:] else ""))
     predicted = predict(resolved.job, configuration, question.calibration, oom_risk=resolved.constraints.oom_risk)
+    fits = predicted.memory.verdict == "fits"
     answer: dict[str, Any] = {
-        "status": "feasible" if predicted.memory.verdict == "fits" else "infeasible",
+        "status": "feasible" if fits else "infeasible",
+        "infeasibility": None if fits else Infeasibility(conflict=memory_conflicts(predicted.memory)),
         "configuration": configuration,
         "prediction": predicted,
         "optimality": None,

@@ -78,10 +78,10 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
         assumptions += assumed
     cluster = ClusterSpec(pools=tuple(pools))
     training, constraints = _precision(request, pools[0].device, assumptions)
-    _check(request, model, cluster, training, constraints)
+    job = Job(model=model, cluster=cluster, training=training)
+    _check(request, job, constraints)
     configuration: Configuration | None = None
     if request.configuration is not None:
-        job = Job(model=model, cluster=cluster, training=training)
         configuration, derived = complete(request.configuration, job, request.backends)
         assumptions += derived
     return ResolvedRequest(
@@ -170,10 +170,9 @@ def _precision(
     return training, constraints
 
 
-def _check(
-    request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec, constraints: Constraints
-) -> None:
+def _check(request: PlanRequest, job: Job, constraints: Constraints) -> None:
     """Rules that need no back end and no price."""
+    model, cluster, training = job.model, job.cluster, job.training
     sizes = {
         "training.sequence_length": training.sequence_length,
         "training.global_batch_size": training.batch_range.max,
@@ -182,6 +181,7 @@ def _check(
     for key, size in sizes.items():
         if size > MOST[key]:
             raise BrokenRule(f"{key} {size} exceeds {MOST[key]}, the largest that is planned")
+    _ = job.pool  # refuses what cannot be planned across yet
     limit = model.max_position_embeddings
     if model.position_embedding == "learned" and limit is not None and training.sequence_length > limit:
         raise BrokenRule(

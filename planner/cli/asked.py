@@ -117,7 +117,9 @@ def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
         from cost_models import catalog
 
         usual = catalog.device(device).gpus_per_node if isinstance(device, str) else 8
-        nodes = 1 if gpus <= usual else gpus // usual
+        if gpus > usual and gpus % usual:
+            raise BrokenRule(f"--gpus {gpus} is no multiple of the {usual} GPUs of a node; give --nodes")
+        nodes = max(1, gpus // usual)
     if nodes < 1 or gpus % nodes:
         raise BrokenRule(f"--gpus {gpus} does not divide over {nodes} nodes; give --nodes")
     return nodes, gpus // nodes

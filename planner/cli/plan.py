@@ -56,6 +56,10 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     def request_with(pins: list[str]) -> dict[str, Any]:
         return asked.request_data(file, flags, [*(settings or []), *pins], decisions="constraints")
 
+    from planner.exporters import exporter
+
+    for target in export or []:
+        exporter(target)
     request = asked.read_request(request_with([]))
     pinned = [asked.read_request(request_with([pin])) for pin in why_not or []]
     with output.progress("planning", quiet=as_json) as report:
@@ -80,10 +84,8 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
 
 
 def _artifacts(found: Any, targets: list[str]) -> list[Any]:
-    from planner.exporters import exporter, render
+    from planner.exporters import render
 
-    for target in targets:
-        exporter(target)
     if found.configuration is None:
         return []
     return [artifact for target in targets for artifact in render(found, target)]

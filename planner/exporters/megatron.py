@@ -11,6 +11,9 @@ from planner.plan import Plan
 
 _OPTIMIZERS: Final = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
 
+_ATTENTION: Final = {"flash": "flash", "eager": "unfused"}
+_FSDP_STRATEGIES: Final = {2: "optim_grads", 3: "optim_grads_params"}
+
 
 class MegatronExporter:
     """Flags: megatron/training/arguments.py of these releases."""
@@ -25,14 +28,14 @@ class MegatronExporter:
         losses: list[str] = []
         if c.backend.name != "megatron":
             losses.append(f"the plan is for backend {c.backend.name}, its prices and rules are not Megatron's")
-        if c.zero_stage > 1:
-            losses.append(f"zero_stage {c.zero_stage}: the distributed optimizer is ZeRO-1")
         if c.optimizer not in _OPTIMIZERS:
             losses.append(f"optimizer {c.optimizer}: no such --optimizer")
         if c.gradient_compression != "none":
             losses.append(f"gradient_compression {c.gradient_compression}: no flag says it")
         if c.parameter_offload:
             losses.append("parameter_offload: no flag says it")
+        if c.attention not in _ATTENTION:
+            losses.append(f"attention {c.attention}: no such --attention-backend")
         if c.lora is not None:
             losses.append("lora: pretrain_gpt.py trains all weights")
         counts = {(s.recompute.full, s.recompute.selective) for s in c.stages}
@@ -81,13 +84,25 @@ def megatron_flags(c: Configuration, options: ExportOptions) -> list[str]:
         flags += ["--bf16", "--fp8-format hybrid"]
     if options.learning_rate is not None:
         flags.append(f"--lr {options.learning_rate!r}")
-    if c.attention == "flash":
-        flags.append("--use-flash-attn")
-    if c.zero_stage == 1:
-        flags.append("--use-distributed-optimizer")
-        if c.communication_overlap:
-            flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
-    return flags + _recompute(c) + _offload(c)
+    if c.attention in _ATTENTION:
+        flags.append(f"--attention-backend {_ATTENTION[c.attention]}")
+    if c.cross_entropy != "eager":
+        flags += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl te"]
+    if c.cuda_graph:
+        flags.append("--cuda-graph-impl local")
+    return flags + _sharding(c) + _recompute(c) + _offload(c)
+
+
+def _sharding(c: Configuration) -> list[str]:
+    """ZeRO-1 is the distributed optimizer; ZeRO-2 and 3 are Megatron-FSDP's strategies."""
+    if c.zero_stage == 0:
+        return []
+    flags = ["--use-distributed-optimizer"]
+    if c.zero_stage > 1:
+        flags += ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy {_FSDP_STRATEGIES[c.zero_stage]}"]
+    if c.communication_overlap:
+        flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
+    return flags
 
 
 def _layout(c: Configuration) -> list[str]:
