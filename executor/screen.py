@@ -27,10 +27,10 @@ def show_report(report: RunReport, console: Console) -> None:
     if report.first_loss is not None and report.last_loss is not None:
         console.print(f"loss {report.first_loss:.4f} -> {report.last_loss:.4f} over {report.steps_done} steps")
     for note in (*report.adaptations, *report.notes):
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     if report.error:
-        console.print(f"error: {report.error}", markup=False)
-    console.print(f"files: {report.directory}", markup=False)
+        console.print(f"error: {report.error}", markup=False, soft_wrap=True)
+    console.print(f"files: {report.directory}", markup=False, soft_wrap=True)
 
 
 def show_launch(launch: Launch, console: Console) -> None:

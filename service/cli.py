@@ -26,7 +26,7 @@ def serve(
     from service.settings import ServiceSettings
 
     stated = {"host": host, "port": port, "solver_processes": solver_processes}
-    settings = ServiceSettings(**{key: value for key, value in stated.items() if value is not None})  # type: ignore[arg-type]
+    settings = ServiceSettings.stated(**{key: value for key, value in stated.items() if value is not None})
     if not allow_remote and not is_loopback(settings.host):
         raise SpecError(
             f"host {settings.host} is reachable from other machines and callers are not authenticated; "

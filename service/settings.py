@@ -1,7 +1,12 @@
 """Settings of the service: environment variables with the prefix MESHWRIGHT_, overridden by the flags of `serve`."""
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from typing import Any, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from cost_models.errors import SpecError
+from cost_models.specs.base import one_line
 
 
 class ServiceSettings(BaseSettings):
@@ -23,6 +28,18 @@ class ServiceSettings(BaseSettings):
     kept_plans: PositiveInt = 1000
     """Finished plans kept in memory; the oldest are forgotten first."""
     shutdown_seconds: PositiveFloat = 30.0
-    log_level: str = "INFO"
-    log_format: str = Field(default="auto", pattern="^(auto|json|console)$")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["auto", "json", "console"] = "auto"
     """auto: console on a terminal, JSON lines elsewhere."""
+
+    @classmethod
+    def stated(cls, **flags: Any) -> Self:
+        """The environment's settings under the flags.
+
+        Raises:
+            SpecError: a variable or flag is out of its range; the message names it.
+        """
+        try:
+            return cls(**flags)
+        except ValidationError as error:
+            raise SpecError(f"MESHWRIGHT_{one_line(error)}") from error

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from cost_models.errors import SpecError
 from planner.version import __version__
 from service import problems
 from service.cli import is_loopback
 from service.observability import configure
+from service.settings import ServiceSettings
 from tests.unit.service.client import FakePool, client
 
 
@@ -78,6 +80,13 @@ def test_the_documentation_is_served() -> None:
     with client() as http:
         assert http.get("/docs").status_code == 200
         assert http.get("/openapi.json").json()["info"]["version"] == __version__
+
+
+def test_a_setting_out_of_range_is_named_in_one_line(monkeypatch: Any) -> None:
+    monkeypatch.setenv("MESHWRIGHT_PORT", "99999")
+    with pytest.raises(SpecError, match="MESHWRIGHT_port: Input should be less than or equal to 65535"):
+        ServiceSettings.stated()
+    assert ServiceSettings.stated(port=1).port == 1
 
 
 @pytest.mark.parametrize(
