@@ -1,46 +1,41 @@
 """Why there is no plan: what binds and by how much, the nearest miss, and single changes that were tried."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cost_models.calibration import Calibration
 from cost_models.units import gib
-from planner.plan import Conflict, Infeasibility, MemoryPrediction, NearestMiss, Phase, Prediction
+from planner.explain import short_name
+from planner.plan import Conflict, Infeasibility, MemoryPrediction, NearestMiss, Phase, Relaxation
 from planner.prediction import predict
-from planner.relaxations import try_all, with_pool
 from planner.resolve import ResolvedRequest
 
 if TYPE_CHECKING:
+    from solver.conflicts import Demand
+    from solver.conflicts import Explanation as Cause
     from solver.problem import Problem
-    from solver.solution import Solution
 
-ROOMY = 64
-"""Factor on the memory of device and host under which the least hungry configuration is looked for."""
+MOST_RULES = 5
+"""Legality rules that are listed where nothing is legal."""
 
 
 def explain_infeasible(
     resolved: ResolvedRequest,
     calibration: Calibration,
     problem: "Problem",
-    solution: "Solution",
-    *,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """The parts of a plan whose status is infeasible."""
-    nearest = nearest_miss(problem, calibration)
-    conflict = list(memory_conflicts(nearest[1].memory)) if nearest is not None else []
-    if problem.limits.max_step_seconds is not None and not conflict:
-        text = f"no configuration that fits takes at most {problem.limits.max_step_seconds} s a step"
-        conflict.append(Conflict(resource="max_step_seconds", text=text))
-    if nearest is None:
-        conflict += legality_conflicts(solution)
+    from solver.conflicts import explain
+
+    told = report or _silent
+    told("infeasible; looking for the conflict")
+    cause = explain(problem)
     miss = None
-    if nearest is not None:
-        configuration, predicted = nearest
-        miss = NearestMiss(
-            configuration=configuration, memory=predicted.memory, step_seconds=predicted.time.step_seconds
-        )
+    if cause.nearest_miss is not None:
+        chosen = cause.nearest_miss.configuration
+        predicted = predict(resolved.job, chosen, calibration, oom_risk=problem.oom_risk)
+        miss = NearestMiss(configuration=chosen, memory=predicted.memory, step_seconds=predicted.time.step_seconds)
     return {
         "status": "infeasible",
         "configuration": None,
@@ -48,35 +43,49 @@ def explain_infeasible(
         "optimality": None,
         "assumptions": resolved.assumptions,
         "infeasibility": Infeasibility(
-            conflict=tuple(conflict), nearest_miss=miss, relaxations=try_all(problem, report)
+            conflict=conflicts(cause, miss), nearest_miss=miss, relaxations=tried(problem, told)
         ),
     }
 
 
-def nearest_miss(problem: "Problem", calibration: Calibration) -> "tuple[Any, Prediction] | None":
-    """The configuration that needs least memory, were there room, priced on the real device; None if none is legal."""
-    from solver.search import solve
+def _silent(_: str) -> None:
+    """Tell nobody."""
 
-    job = problem.job
-    device = job.device.model_copy(
-        update={
-            "usable_memory_bytes": job.device.usable_memory_bytes * ROOMY,
-            "total_memory_bytes": job.device.total_memory_bytes * ROOMY,
-        }
-    )
-    cluster = with_pool(job, device=device, host_memory_bytes=job.pool.host_memory_bytes * ROOMY)
-    roomy = replace(
-        problem,
-        job=replace(job, cluster=cluster),
-        objectives=("memory",),
-        objective_tolerance=0.0,
-        limits=replace(problem.limits, max_step_seconds=None, max_memory_bytes=None),
-        alternatives=0,
-    )
-    found = solve(roomy)
-    if found.configuration is None:
-        return None
-    return found.configuration, predict(job, found.configuration, calibration, oom_risk=problem.oom_risk)
+
+def tried(problem: "Problem", report: Callable[[str], None]) -> tuple[Relaxation, ...]:
+    """Single changes, each solved again; a change that is a number is the least that works."""
+    from solver.relaxations import LEVERS, relaxations
+
+    found = []
+    for lever in LEVERS:
+        report(f"infeasible; trying another {lever.replace('_', ' ')}")
+        for change in relaxations(problem, (lever,)):
+            best = "" if change.configuration is None else short_name(change.configuration)
+            least = "; less of it does not" if change.infeasible_before else ""
+            found.append(
+                Relaxation(
+                    change=change.change.removesuffix(": still infeasible"),
+                    verified=change.feasible,
+                    text=f"{best}{least}" if change.feasible else "not enough",
+                )
+            )
+    return tuple(found)
+
+
+def conflicts(cause: "Cause", miss: NearestMiss | None) -> tuple[Conflict, ...]:
+    """The demands that cannot all be met, with what the nearest miss lacks; the rules, where nothing is legal."""
+    if not cause.conflict:
+        rules = [
+            Conflict(resource="legality", text=f"{rule.backend}: {rule.reason} ({rule.candidates} candidates)")
+            for rule in cause.rules[:MOST_RULES]
+        ]
+        return tuple(rules) or (Conflict(resource="legality", text="the wishes leave no value for some decision"),)
+    lacks = {c.resource: c for c in memory_conflicts(miss.memory)} if miss is not None else {}
+    return tuple(_conflict(demand, lacks.get(demand.resource)) for demand in cause.conflict)
+
+
+def _conflict(demand: "Demand", lack: Conflict | None) -> Conflict:
+    return Conflict(resource=demand.resource, text=demand.text) if lack is None else lack
 
 
 def memory_conflicts(memory: MemoryPrediction) -> tuple[Conflict, ...]:
@@ -84,22 +93,19 @@ def memory_conflicts(memory: MemoryPrediction) -> tuple[Conflict, ...]:
     found = []
     lack = memory.conservative_bytes - memory.usable_bytes
     if lack > 0:
+        needed, usable = gib(memory.conservative_bytes), gib(memory.usable_bytes)
         found.append(
             Conflict(
                 resource="gpu_memory",
-                text=(
-                    f"short of {gib(lack)} per GPU: {gib(memory.conservative_bytes)} needed at the asked risk, "
-                    f"{gib(memory.usable_bytes)} usable"
-                ),
+                text=f"short of {gib(lack)} per GPU, {needed} needed at the asked risk, {usable} usable",
                 shortfall_bytes=lack,
                 phase_shortfall_bytes=_by_phase(memory),
             )
         )
     short = memory.host_bytes - memory.host_usable_bytes
     if short > 0:
-        text = (
-            f"short of {gib(short)} per node: {gib(memory.host_bytes)} needed, {gib(memory.host_usable_bytes)} usable"
-        )
+        needed, usable = gib(memory.host_bytes), gib(memory.host_usable_bytes)
+        text = f"short of {gib(short)} per node, {needed} needed, {usable} usable"
         found.append(Conflict(resource="host_memory", text=text, shortfall_bytes=short))
     return tuple(found)
 
@@ -110,12 +116,3 @@ def _by_phase(memory: MemoryPrediction) -> dict[Phase, int]:
     margin = (memory.conservative_bytes - fixed) / memory.allocated.median_bytes
     lacks = {phase: round(size * margin + fixed - memory.usable_bytes) for phase, size in memory.phases.items()}
     return {phase: lack for phase, lack in lacks.items() if lack > 0}
-
-
-def legality_conflicts(solution: "Solution") -> list[Conflict]:
-    """The rules that dropped most candidates, where no candidate is legal."""
-    worst = sorted(solution.dropped, key=lambda rule: (-rule.candidates, rule.backend, rule.rule))[:5]
-    return [
-        Conflict(resource="legality", text=f"{rule.backend}: {rule.reason} ({rule.candidates} candidates)")
-        for rule in worst
-    ] or [Conflict(resource="legality", text="the wishes leave no value for some decision")]

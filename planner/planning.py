@@ -58,7 +58,7 @@ def plan(request: PlanRequest, calibration: Calibration | None = None, *, report
     problem = problem_of(question.resolved, question.calibration)
     solution = solve(problem, progress=_told(report))
     if solution.configuration is None:
-        answer = explain_infeasible(question.resolved, question.calibration, problem, solution, report=report)
+        answer = explain_infeasible(question.resolved, question.calibration, problem, report)
     else:
         answer = _chosen(question, problem, solution, solution.configuration)
     return question.finish(answer, solution.configuration, ortools=solution.ortools, started=started)
@@ -122,8 +122,9 @@ class _Question:
     ) -> Plan:
         """The plan with what it was made from, in the envelope of where and when."""
         known: KnowledgeClass = "unseen"
-        if configuration is not None:
-            known = knowledge_class(self.resolved.job, configuration, self.calibration)
+        priced = configuration or _nearest(answer)
+        if priced is not None:
+            known = knowledge_class(self.resolved.job, priced, self.calibration)
         return Plan(
             **answer,
             provenance=Provenance(
@@ -142,6 +143,13 @@ class _Question:
                 host=platform.node(),
             ),
         )
+
+
+def _nearest(answer: dict[str, Any]) -> Configuration | None:
+    """The configuration of the nearest miss of an infeasible answer."""
+    infeasibility: Infeasibility | None = answer.get("infeasibility")
+    miss = infeasibility.nearest_miss if infeasibility is not None else None
+    return None if miss is None else miss.configuration
 
 
 def _chosen(

@@ -29,14 +29,28 @@ def knowledge_class(job: Job, configuration: Configuration, calibration: Calibra
 def step_interval(
     job: Job, configuration: Configuration, calibration: Calibration, step_seconds: float
 ) -> dict[Level, tuple[float, float]]:
-    """Central intervals of the step time, symmetric in the logarithm around the prediction. [s]
+    """Central intervals of the step time. [s]
+
+    Factors on the prediction from the stack's own past errors where it has enough of them, else from its class's.
 
     Raises:
         MissingCalibration: the calibration states no spread.
     """
     known = knowledge_class(job, configuration, calibration)
-    factors = {level: calibration("step_time_quantile", f"{known}.{level}") for level in LEVELS}
-    return {level: (step_seconds / factor, step_seconds * factor) for level, factor in factors.items()}
+    moe = job.model.moe is not None
+    names = [f"{known}_moe", known] if moe and known == "known_stack" else [known]
+    if known == "known_stack":
+        own = f"{configuration.backend.name}.{job.device.family}"
+        names.insert(0, f"{own}.moe" if moe else own)
+    here = calibration.on(job.device.name, job.device.family)
+    wider = here("step_time_widening")
+    return {
+        level: (
+            step_seconds * here("step_time_low", *(f"{name}.{level}" for name in names)) / wider,
+            step_seconds * here("step_time_high", *(f"{name}.{level}" for name in names)) * wider,
+        )
+        for level in LEVELS
+    }
 
 
 def within_noise(loss: float, calibration: Calibration) -> bool:

@@ -35,8 +35,8 @@ PLAN = {
 PARTS = {
     "Prediction": {"memory", "time"},
     "MemoryPrediction": {
-        "verdict", "oom_probability", "allocated", "reserved", "device", "conservative_bytes", "usable_bytes", "binding",
-        "breakdown_bytes", "per_stage", "phases", "host_bytes", "host_usable_bytes",
+        "verdict", "oom_probability", "allocated", "reserved", "device", "conservative_bytes", "usable_bytes",
+        "binding", "breakdown_bytes", "per_stage", "phases", "host_bytes", "host_usable_bytes",
     },
     "Quantity": {"median_bytes", "lower_bytes", "upper_bytes"},
     "Binding": {"stage", "phase", "instant"},

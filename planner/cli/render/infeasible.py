@@ -11,7 +11,7 @@ from planner.plan import Infeasibility, Plan
 
 def infeasible_view(console: Console, plan: Plan) -> None:
     """The conflict, the nearest miss, the changes that were tried."""
-    console.print("[bold]infeasible[/bold]  no configuration meets this request", soft_wrap=True)
+    console.print("[bold]infeasible[/bold]  no configuration meets all of this:", soft_wrap=True)
     if plan.infeasibility is None:
         return
     _conflict(console, plan.infeasibility)
@@ -22,7 +22,7 @@ def infeasible_view(console: Console, plan: Plan) -> None:
 
 def _conflict(console: Console, found: Infeasibility) -> None:
     for conflict in found.conflict:
-        console.print(f"- {words(conflict.resource)}: {escape(conflict.text)}", soft_wrap=True)
+        console.print(f"- {escape(conflict.text)}", soft_wrap=True)
         if conflict.phase_shortfall_bytes:
             phases = ", ".join(f"{words(p)} {gib(size)}" for p, size in conflict.phase_shortfall_bytes.items())
             console.print(f"  shortfall by phase, GiB per GPU: {phases}", soft_wrap=True)
