@@ -1,0 +1,163 @@
+"""The whole solve: reproducible, verified, honest about limits, and never hurt by more freedom."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost_models.job import Job
+from cost_models.strategy import Strategy
+from cost_models.table import Table, price
+from solver.best_first import Counters, Search, reduced
+from solver.caps import caps
+from solver.domains import requirement
+from solver.dominance import Pruning
+from solver.errors import LimitReached, VerificationFailed
+from solver.objectives import objectives
+from solver.problem import Budget, Limits
+from solver.rows import prices
+from solver.search import solve
+from solver.simplicity import simplicity
+from solver.solution import Solution
+from solver.space import spaces
+from solver.verify import verify
+from tests.oracle.instances import Instance, instance
+from tests.scale import scaled
+
+ROOT = Path(__file__).parents[3]
+FEASIBLE = [seed for seed in range(40) if solve(instance(seed).problem(), check=False).configuration is not None]
+
+PROGRAM = """
+import json, sys
+from dataclasses import asdict
+from solver.search import solve
+from tests.oracle.instances import instance
+def plain(value):
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+solution = solve(instance(int(sys.argv[1])).problem(objectives=("memory",)))
+sys.stdout.write(json.dumps(asdict(solution), default=plain, sort_keys=True))
+"""
+
+
+def text(solution: Solution) -> str:
+    """A solution, whole, as text."""
+
+    def plain(value: Any) -> Any:
+        return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+
+    return json.dumps(asdict(solution), default=plain, sort_keys=True)
+
+
+def test_the_same_problem_gives_the_same_bytes_in_fresh_processes() -> None:
+    seed = str(FEASIBLE[0])
+    answers = set()
+    for hash_seed in ("0", "4711"):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PROGRAM, seed],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        answers.add(done.stdout)
+    assert answers == {text(solve(instance(int(seed)).problem(objectives=("memory",))))}
+
+
+def test_the_winner_is_priced_again_by_the_ledger() -> None:
+    problem = instance(FEASIBLE[0]).problem()
+
+    def cheaper(job: Job, strategy: Any, calibration: Any, *, oom_risk: float = 0.01) -> Table:
+        table = price(job, strategy, calibration, oom_risk=oom_risk)
+        saved = 0.05 * np.abs(table.time.layer).sum(axis=(1, 2)) + 1e-4
+        return replace(table, time=replace(table.time, fixed=table.time.fixed - saved))
+
+    search = Search(
+        problem=problem,
+        spaces=reduced(problem, spaces(problem), Pruning()),
+        prices=prices(cheaper),
+        objective=objectives(problem)[0],
+        caps=caps(problem),
+        counters=Counters(),
+    )
+    found = search.run()
+    assert found is not None
+    with pytest.raises(VerificationFailed, match="by the ledger and"):
+        verify(problem, found)
+
+
+def test_a_side_constraint_on_the_step_is_kept_or_proven_impossible() -> None:
+    problem = instance(FEASIBLE[1]).problem(objectives=("memory",))
+    free = solve(problem)
+    fastest = solve(replace(problem, objectives=("throughput",)))
+    step = fastest.value * 1.01
+    held = solve(replace(problem, limits=Limits(max_step_seconds=step)))
+    assert held.status == "optimal"
+    assert held.objectives[1].value <= step
+    assert held.value >= free.value
+    impossible = solve(replace(problem, limits=Limits(max_step_seconds=fastest.value * 0.99)))
+    assert impossible.status == "infeasible"
+
+
+def test_a_wish_is_kept_and_never_helps() -> None:
+    for seed in FEASIBLE[:4]:
+        case = instance(seed)
+        free = solve(case.problem())
+        size = case.choices["micro_batch_size"][0]
+        pinned = solve(case.problem(requirements=(requirement("micro_batch_size", size),)))
+        if pinned.configuration is not None:
+            assert pinned.configuration.micro_batch_size == size
+            assert pinned.value >= free.value
+
+
+def _with(case: Instance, **pool: Any) -> Instance:
+    grown = case.job.pool.model_copy(update=pool)
+    cluster = case.job.cluster.model_copy(update={"pools": (grown,)})
+    return replace(case, job=Job(model=case.job.model, training=case.job.training, cluster=cluster))
+
+
+@pytest.mark.parametrize("seed", range(scaled(8, 80)))
+def test_more_memory_never_hurts(seed: int) -> None:
+    case = instance(seed)
+    device = case.job.device
+    usable = min(int(device.usable_memory_bytes * 1.3), device.total_memory_bytes)
+    before = solve(case.problem())
+    larger = device.model_copy(update={"usable_memory_bytes": usable})
+    after = solve(_with(case, device=larger, host_memory_bytes=2**41).problem())
+    if before.configuration is not None:
+        assert after.configuration is not None
+        assert after.value <= before.value
+
+
+def test_a_tolerance_buys_simplicity_and_no_more_than_it_costs() -> None:
+    simpler = 0
+    for seed in FEASIBLE[:8]:
+        problem = instance(seed).problem()
+        exact, relaxed = solve(problem), solve(replace(problem, objective_tolerance=0.2))
+        assert exact.configuration is not None
+        assert relaxed.configuration is not None
+        assert relaxed.value <= exact.value * 1.2 * (1 + 1e-12)
+        scores = [
+            int(simplicity(Strategy.of(s.configuration))) for s in (exact, relaxed) if s.configuration is not None
+        ]
+        assert scores[1] <= scores[0]
+        simpler += scores[1] < scores[0]
+    assert simpler > 0
+
+
+def test_a_spent_budget_is_said() -> None:
+    problem = instance(FEASIBLE[0]).problem(budget=Budget(max_priced_rows=0))
+    with pytest.raises(LimitReached, match="0 priced rows"):
+        solve(problem)
+
+
+def test_dropped_and_legal_candidates_add_up_to_the_raw_space() -> None:
+    for seed in range(10):
+        solution = solve(instance(seed).problem(), check=False)
+        assert sum(d.candidates for d in solution.dropped) + solution.candidates.legal <= solution.candidates.raw
