@@ -24,11 +24,15 @@ def _pool(entry: dict[str, Any]) -> NodePool:
         link = catalog.link(entry["intra_node_link"])
     return NodePool.read(
         {
-            "device": device, "nodes": entry["gpus"] // per_node, "gpus_per_node": per_node, "intra_node_link": link,
-            "inter_node_link": LinkSpec(name="network", bandwidth=device.inter_node_bandwidth), "link_domain": max(device.link_domain, 1),
+            "device": device,
+            "nodes": entry["gpus"] // per_node,
+            "gpus_per_node": per_node,
+            "intra_node_link": link,
+            "inter_node_link": LinkSpec(name="network", bandwidth=device.inter_node_bandwidth),
+            "link_domain": max(device.link_domain, 1),
             "host_memory_bytes": entry["host_memory"],
         }
-    )  # fmt: skip
+    )
 
 
 def _model(entry: Any) -> ModelSpec:
@@ -47,7 +51,9 @@ def problem(name: str, mode: str) -> Problem:
     content = load()
     entry, domains = content["instances"][name], content["domains"]
     pools = tuple(_pool(pool) for pool in entry.get("pools", [entry]))
-    training = TrainingSpec.read({"sequence_length": entry["sequence_length"], "global_batch_size": entry["global_batch_size"]})
+    training = TrainingSpec.read(
+        {"sequence_length": entry["sequence_length"], "global_batch_size": entry["global_batch_size"]}
+    )
     job = Job(model=_model(entry["model"]), cluster=ClusterSpec(pools=pools), training=training)
     powers = [2**i for i in range(20)]
     offered = default_domains(job).with_values(

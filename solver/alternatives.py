@@ -9,7 +9,15 @@ from solver.rounding import seconds
 from solver.solution import Alternative
 from solver.verify import configuration
 
-_TELLING = ("backend", "tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "zero_stage")
+_TELLING = (
+    "backend",
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
+    "expert_parallel",
+    "data_parallel",
+    "zero_stage",
+)
 """Columns by which two plans are different plans."""
 
 
@@ -38,10 +46,12 @@ def alternatives(problem: Problem, search: Search, winner: Incumbent) -> tuple[A
         loss = float(value / winner.value - 1) if winner.value else 0.0
         out.append(
             Alternative(
-                configuration=configuration(problem, strategy, layout), value=float(value) * search.objective.scale, loss=loss,
+                configuration=configuration(problem, strategy, layout),
+                value=float(value) * search.objective.scale,
+                loss=loss,
                 why=_why(winner, model, paid.time / model.virtual),
             )
-        )  # fmt: skip
+        )
     return tuple(sorted(out, key=lambda a: a.value))
 
 

@@ -14,9 +14,9 @@ from fractions import Fraction
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
+from solver.bounds.offload import Level
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import Way, layout_of, row_bounds
-from solver.bounds.offload import Level
 from solver.bounds.topology import topology_floors
 from solver.caps import Caps
 from solver.dominance import Pruning, sequence_parallel_rows
@@ -26,7 +26,7 @@ from solver.layout import Layout, cost, expressible
 from solver.legality import legality
 from solver.objectives import Objective
 from solver.problem import Problem, Progress
-from solver.rounding import MEMORY_UNIT
+from solver.rounding import MEMORY_UNIT, goal_limit, memory_down
 from solver.rows import Group, Prices, Rows, grouped, priced_rows, with_memory
 from solver.solution import Candidates
 from solver.space import BackendSpace
@@ -47,9 +47,12 @@ class Counters:
     def candidates(self, spaces: Sequence[BackendSpace]) -> Candidates:
         """With the sizes of the spaces."""
         return Candidates(
-            raw=sum(space.raw for space in spaces), legal=sum(int(space.legal.sum()) for space in spaces),
-            priced=self.priced, bounded=self.bounded, solved=self.solved,
-        )  # fmt: skip
+            raw=sum(space.raw for space in spaces),
+            legal=sum(int(space.legal.sum()) for space in spaces),
+            priced=self.priced,
+            bounded=self.bounded,
+            solved=self.solved,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ class Search:
     def _first(self, group: Group) -> FloatArray:
         """First bound of each row, in the objective's value."""
         if self.objective.goal == "memory":
-            return np.floor(group.least / MEMORY_UNIT)
+            return memory_down(group.least)
         if self.objective.goal == "feasible":
             return np.zeros(len(group.rows))
         return group.rows.lower * self.objective.weights(group.rows.strategy)
@@ -208,7 +211,7 @@ class Search:
         batch, weights = group.batch.take(at), self.objective.weights(group.rows.strategy.take(at))
         limit = None
         if self.objective.goal == "time" and self.incumbent is not None:
-            limit = np.ceil(float(self.incumbent.value) * (1 + MARGIN) / weights)
+            limit = goal_limit(float(self.incumbent.value) * (1 + MARGIN) / weights)
         bounds = row_bounds(batch, limit)
         if self.objective.goal == "memory":
             lower = np.where(np.isfinite(bounds.lower), peak_bound(batch), np.inf)
@@ -228,7 +231,13 @@ class Search:
             if self._done():
                 return []
         rows = [
-            Open(float(lower[k] * weights[k]), int(bounds.lower[k]) if np.isfinite(bounds.lower[k]) else 0, group, int(at[k]), bounds.way[k])
+            Open(
+                float(lower[k] * weights[k]),
+                int(bounds.lower[k]) if np.isfinite(bounds.lower[k]) else 0,
+                group,
+                int(at[k]),
+                bounds.way[k],
+            )
             for k in np.nonzero(np.isfinite(lower))[0]
         ]
         self.runners_up += [row for row in rows if row.way is not None and not probe]
@@ -243,10 +252,14 @@ class Search:
             return False
         strategy = group.rows.strategy.row(index)
         found = Incumbent(
-            value=self.objective.value(strategy, paid), simplicity=int(group.simplicity[index]),
+            value=self.objective.value(strategy, paid),
+            simplicity=int(group.simplicity[index]),
             key=(group.rows.space, int(group.rows.topology[index]), int(group.rows.feature[index])),
-            strategy=strategy, row=row, layout=layout, cost=paid,
-        )  # fmt: skip
+            strategy=strategy,
+            row=row,
+            layout=layout,
+            cost=paid,
+        )
         if self.incumbent is None or found.rank < self.incumbent.rank:
             self.incumbent = found
             if self.progress is not None:
@@ -274,9 +287,13 @@ class Search:
             return
         self.counters.solved += 1
         answer = solve_row(
-            model, self.objective.goal, least=row.goal_lower, most=most, hint=hint,
+            model,
+            self.objective.goal,
+            least=row.goal_lower,
+            most=most,
+            hint=hint,
             deterministic_time=self.problem.budget.row_deterministic_time,
-        )  # fmt: skip
+        )
         if answer.layout is not None:
             self._offer(group, index, answer.layout)
         if not answer.closed:

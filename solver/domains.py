@@ -1,6 +1,7 @@
 """Domains: for every decision, the closed list of values on offer; and the user's requirements that narrow them.
 
-Degrees without a list of their own (`DEGREES`) are offered every divisor that the topology allows: not powers of two only.
+Degrees without a list of their own (`DEGREES`) are offered every divisor that the topology allows, not only powers
+of two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -112,7 +113,7 @@ def check_key(key: str) -> None:
 
 
 def default_precisions(device: DeviceSpec) -> tuple[Value, ...]:
-    """The 16-bit format that the device multiplies at full rate, else fp32; fp8 only when asked for, as it changes results."""
+    """The 16-bit format that the device multiplies at full rate, else fp32; fp8, which changes results, on request."""
     for name in ("bf16", "fp16"):
         if name in device.peak_flops:
             return (name,)
@@ -122,12 +123,12 @@ def default_precisions(device: DeviceSpec) -> tuple[Value, ...]:
 def default_domains(job: Job) -> Domains:
     """What is on offer when nobody restricts anything: every lossless choice that does not change what is learned."""
     training, device = job.training, job.device
-    flash = "flash" if "bf16" in device.peak_flops and device.kind == "gpu" else "sdpa"
+    kernels = ("flash",) if "bf16" in device.peak_flops and device.kind == "gpu" else ("sdpa", "eager")
     values: dict[str, tuple[Value, ...] | None] = dict.fromkeys(DEGREES)
     values |= {
         "backend": BACKENDS,
         "precision": default_precisions(device) if training.precision == "auto" else (training.precision,),
-        "attention": (flash,) if training.attention == "auto" else (training.attention,),
+        "attention": kernels if training.attention == "auto" else (training.attention,),
         "cross_entropy": CROSS_ENTROPIES,
         "gradient_compression": tuple(c for c in COMPRESSIONS if c in LOSSLESS),
         "zero_stage": (0, 1, 2, 3),
@@ -209,9 +210,10 @@ def permit_compression(domains: Domains, permission: str) -> Domains:
 
 
 def narrowed(domains: Domains, requirements: Iterable[Requirement]) -> Domains:
-    """The domains after every wish. A pinned degree becomes its list; bounds on an open degree are kept for the enumeration.
+    """The domains after every wish. A pinned degree becomes its list; the enumeration applies bounds on open degrees.
 
-    A wish for a value that is not on offer by default (a lossy compression, fp8, a cuda graph) puts it on offer: naming it is permission.
+    A wish for a value that is not on offer by default (a lossy compression, fp8, a cuda graph) puts it on offer:
+    naming it is permission.
     """
     values = dict(domains.values)
     for wish in requirements:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.arrays import IntArray
 from solver.problem import Problem
 from solver.space import BackendSpace, BoolArray
 
@@ -17,7 +16,6 @@ class Pruning:
     topology_floor: bool = True
     necessary_memory: bool = True
     first_bound: bool = True
-    dominance: bool = True
 
 
 def sequence_parallel_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -> BoolArray:
@@ -37,17 +35,3 @@ def sequence_parallel_rows(problem: Problem, space: BackendSpace, legal: BoolArr
         if not flag[i] and tuple(row) in index:
             kept[:, i] &= ~legal[:, index[tuple(row)]]
     return kept
-
-
-def dominated(coefficients: IntArray | np.ndarray, group: IntArray, leader: IntArray, rank: IntArray, strict: IntArray) -> BoolArray:
-    """Rows that the leader of their group beats in every coefficient.
-
-    Every layout of the worse row is feasible at no higher cost in the better one, because every constraint and
-    objective is monotone in each coefficient (savings enter negated). Equal cost loses a tie only to a row of no
-    higher rank, or to one that is strictly cheaper in a coefficient that is always paid (`strict`, a column index).
-    """
-    lead = leader[group]
-    better = (coefficients[lead] <= coefficients).all(axis=1)
-    wins_ties = (rank[lead] < rank) | (coefficients[lead][:, strict] < coefficients[:, strict]).any(axis=1)
-    out: BoolArray = better & wins_ties & (lead != np.arange(len(lead)))
-    return out

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor
 from typing import Any
 
 from cost_models.strategy import Strategy
@@ -42,10 +41,12 @@ def beaten(lower: Any, incumbent: Incumbent | None) -> Any:
     return lower > value + MARGIN * abs(value)
 
 
-def cutoff(objective: Objective, strategy: Strategy, simplicity: int, key: Key, incumbent: Incumbent | None) -> int | None:
+def cutoff(
+    objective: Objective, strategy: Strategy, simplicity: int, key: Key, incumbent: Incumbent | None
+) -> int | None:
     """Largest goal with which a row still wins: equal to the incumbent only if it is simpler."""
     if incumbent is None or objective.goal == "feasible":
         return None
     limit = incumbent.value / objective.weight(strategy)
     wins_ties = (simplicity, key) < (incumbent.simplicity, incumbent.key)
-    return floor(limit) if wins_ties else ceil(limit) - 1
+    return int(limit // 1) if wins_ties else int(-(-limit // 1)) - 1

@@ -130,7 +130,11 @@ def counts(row: Row, start: int, end: int) -> tuple[int, ...]:
 
 def modes(stage: StageLayout) -> tuple[int, int]:
     """The least and the most recomputing mode present in a stage."""
-    present = [mode for mode, n in ((0, stage.layers - stage.full - stage.selective), (1, stage.selective), (2, stage.full)) if n]
+    present = [
+        mode
+        for mode, n in ((0, stage.layers - stage.full - stage.selective), (1, stage.selective), (2, stage.full))
+        if n
+    ]
     return present[0], present[-1]
 
 
@@ -190,7 +194,9 @@ def expressible(row: Row, layout: Layout) -> bool:
         checks.append(len({mode for stage in layout for mode in modes(stage)}) == 1)
     if row.recompute == SAME_COUNT:
         selective = all(stage.selective == stage.layers for stage in layout)
-        same = all(stage.selective == 0 and stage.full == layout[0].full for stage in layout) and layout[0].full % v == 0
+        same = (
+            all(stage.selective == 0 and stage.full == layout[0].full for stage in layout) and layout[0].full % v == 0
+        )
         checks.append(selective or same)
     if row.offload == ALL_OR_NONE and row.offloads:
         checks.append(all(stage.offloaded == stage.layers for stage in layout))

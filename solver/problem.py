@@ -1,4 +1,4 @@
-"""A problem: the job, what may be decided, what is wanted. Everything the solver needs, and nothing it has to look up."""
+"""A problem: the job, what may be decided, what is wanted. All that the solver needs, nothing it has to look up."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -41,6 +41,11 @@ def memory_down(size: FloatArray) -> FloatArray:
     return np.floor(size / MEMORY_UNIT)
 
 
+def goal_limit(values: FloatArray) -> FloatArray:
+    """Limits on a row's integer goal, rounded up so that they never exclude an equal value."""
+    return np.ceil(values)
+
+
 def seconds(ticks: float) -> float:
     """Ticks as seconds."""
     return float(ticks) * TICK_SECONDS
@@ -99,7 +104,9 @@ def stage_memory(memory: MemoryTable, *, stages: int, virtual: IntArray, micro_b
     held = flight[:, :, None] - memory.released / virtual[:, None, None]
     held = np.maximum(held, 0.0) * memory.holds_activations
     stage_activation = memory.stage_activation[:, classes][:, :, None]
-    layer = np.moveaxis(memory.layer, 1, 2)[:, None, :, :, None] + held[..., None, None] * memory.activation[:, None, None]
+    layer = (
+        np.moveaxis(memory.layer, 1, 2)[:, None, :, :, None] + held[..., None, None] * memory.activation[:, None, None]
+    )
     return StageMemory(
         constant=memory_up(memory.constant[:, classes] + held * stage_activation),
         layer=memory_up(layer),

@@ -36,7 +36,9 @@ def prices(pricing: Pricing | None) -> Prices:
         from cost_models.memory import memory_table  # noqa: PLC0415  an injected pricing needs neither
         from cost_models.time import time_table  # noqa: PLC0415
 
-        return Prices(time_table, lambda job, strategy, calibration, risk: memory_table(job, strategy, calibration, oom_risk=risk))
+        return Prices(
+            time_table, lambda job, strategy, calibration, risk: memory_table(job, strategy, calibration, oom_risk=risk)
+        )
 
     def whole(job: Job, strategy: Strategy, calibration: Calibration, risk: float) -> Table:
         return pricing(job, strategy, calibration, oom_risk=risk)
@@ -69,9 +71,14 @@ class Rows:
         """Some of the rows."""
         cut = IntegerTime(**{name: getattr(self.time, name)[index] for name in IntegerTime.__slots__})
         return Rows(
-            space=self.space, topology=self.topology[index], feature=self.feature[index], strategy=self.strategy.take(index),
-            time=cut, abilities={k: a[index] for k, a in self.abilities.items()}, lower=self.lower[index],
-        )  # fmt: skip
+            space=self.space,
+            topology=self.topology[index],
+            feature=self.feature[index],
+            strategy=self.strategy.take(index),
+            time=cut,
+            abilities={k: a[index] for k, a in self.abilities.items()},
+            lower=self.lower[index],
+        )
 
     @property
     def fixed(self) -> BoolArray:
@@ -108,7 +115,7 @@ def layer_counts(job: Job) -> FloatArray:
 def priced_rows(
     problem: Problem, prices_: Prices, index: int, space: BackendSpace, topology: IntArray, feature: IntArray
 ) -> Rows:
-    """Rows with their integer times and first bounds; even layouts whose stages do not divide the layers are left out."""
+    """Rows with integer times and first bounds; those whose even stages do not divide the layers are left out."""
     strategy = space.strategy(topology, feature)
     facts = {**job_facts(problem.job), **{f: getattr(strategy, f) for f in Strategy.__slots__}}
     abilities = layout_codes(space.backend, facts, len(topology))
@@ -118,12 +125,42 @@ def priced_rows(
         topology, feature, strategy = topology[keep], feature[keep], strategy.take(keep)
         abilities = {k: a[keep] for k, a in abilities.items()}
     if not len(topology):
-        time = TimeTable(**{f: np.zeros((0, *([1] * n))) for f, n in (("layer", 2), ("stage", 1), ("layer_tail", 1), ("layer_offload", 1), ("stage_tail", 1), ("fixed", 0))})  # fmt: skip
-        return Rows(space=index, topology=topology, feature=feature, strategy=strategy, time=integer_time(time), abilities=abilities, lower=np.zeros(0))
+        time = TimeTable(
+            **{
+                f: np.zeros((0, *([1] * n)))
+                for f, n in (
+                    ("layer", 2),
+                    ("stage", 1),
+                    ("layer_tail", 1),
+                    ("layer_offload", 1),
+                    ("stage_tail", 1),
+                    ("fixed", 0),
+                )
+            }
+        )
+        return Rows(
+            space=index,
+            topology=topology,
+            feature=feature,
+            strategy=strategy,
+            time=integer_time(time),
+            abilities=abilities,
+            lower=np.zeros(0),
+        )
     time_ = integer_time(prices_.time(problem.job, strategy, problem.calibration))
-    rows = Rows(space=index, topology=topology, feature=feature, strategy=strategy, time=time_, abilities=abilities, lower=np.zeros(len(topology)))
+    rows = Rows(
+        space=index,
+        topology=topology,
+        feature=feature,
+        strategy=strategy,
+        time=time_,
+        abilities=abilities,
+        lower=np.zeros(len(topology)),
+    )
     lower = first_bound(time_, strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
-    return Rows(space=index, topology=topology, feature=feature, strategy=strategy, time=time_, abilities=abilities, lower=lower)
+    return Rows(
+        space=index, topology=topology, feature=feature, strategy=strategy, time=time_, abilities=abilities, lower=lower
+    )
 
 
 def with_memory(problem: Problem, prices_: Prices, rows: Rows, caps: Caps) -> tuple[MemoryTable, FloatArray]:
@@ -142,11 +179,17 @@ def grouped(
     fixed_pp1 = np.asarray(s.pipeline_parallel) == 1
     keys = np.stack(
         [
-            s.pipeline_parallel, s.virtual_pipeline_stages, abilities["even"] | fixed_pp1, abilities["mixed"],
-            abilities["recompute"], np.where(offloads, abilities["offload"], 0), offloads, interval,
+            s.pipeline_parallel,
+            s.virtual_pipeline_stages,
+            abilities["even"] | fixed_pp1,
+            abilities["mixed"],
+            abilities["recompute"],
+            np.where(offloads, abilities["offload"], 0),
+            offloads,
+            interval,
         ],
         axis=1,
-    )  # fmt: skip
+    )
     shapes, where = np.unique(keys, axis=0, return_inverse=True)
     for k, key in enumerate(shapes.tolist()):
         at = np.nonzero(where.ravel() == k)[0]
@@ -159,9 +202,17 @@ def _group(
     stages, virtual, even, mixed, recompute, offload, offloads, interval = key
     model, s = problem.job.model, rows.strategy
     shape = Shape(
-        stages=stages, virtual=virtual, order=stage_order(model, stages, virtual), kinds=len(model.layer_kinds),
-        even=bool(even), mixed=bool(mixed), recompute=recompute, offload=offload, offloads=bool(offloads), needs_full=bool(interval),
-    )  # fmt: skip
+        stages=stages,
+        virtual=virtual,
+        order=stage_order(model, stages, virtual),
+        kinds=len(model.layer_kinds),
+        even=bool(even),
+        mixed=bool(mixed),
+        recompute=recompute,
+        offload=offload,
+        offloads=bool(offloads),
+        needs_full=bool(interval),
+    )
     classes = stage_classes(stages)
     steps = np.asarray(s.gradient_accumulation_steps)
     batch = Batch(
@@ -176,5 +227,3 @@ def _group(
         max_time=max_time,
     )
     return Group(rows=rows, batch=batch, simplicity=simplicity(s), least=least, room=memory.capacity - least)
-
-

@@ -1,10 +1,11 @@
-"""Solve: the objectives of a problem one after the other, each proven before the next; then verify, and tell the story."""
+"""Solve: the objectives of a problem one after the other, each proven before the next; then verify the winner."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from importlib.metadata import version
 
-import ortools
+import numpy as np
 
 from solver import verify as _verify
 from solver.alternatives import alternatives
@@ -17,6 +18,7 @@ from solver.inner import solver as cp_solver
 from solver.objectives import Objective, objectives
 from solver.problem import Pricing, Problem, Progress
 from solver.rows import Prices, prices
+from solver.simplicity import simplicity
 from solver.solution import Candidates, ObjectiveValue, Solution
 from solver.space import BackendSpace, spaces
 
@@ -31,12 +33,21 @@ class _Solve:
     raw: int = 0
     legal: int = 0
 
-    def search(self, goal: Objective, limit: Caps, at: Sequence[BackendSpace], start: Incumbent | None = None) -> Search:
+    def search(
+        self, goal: Objective, limit: Caps, at: Sequence[BackendSpace], start: Incumbent | None = None
+    ) -> Search:
         """One search, run."""
         search = Search(
-            problem=self.problem, spaces=at, prices=self.prices, objective=goal, caps=limit, counters=self.counters,
-            pruning=self.pruning, progress=self.progress, incumbent=start,
-        )  # fmt: skip
+            problem=self.problem,
+            spaces=at,
+            prices=self.prices,
+            objective=goal,
+            caps=limit,
+            counters=self.counters,
+            pruning=self.pruning,
+            progress=self.progress,
+            incumbent=start,
+        )
         search.run()
         return search
 
@@ -63,7 +74,8 @@ def solve(
     if last is None or last.incumbent is None:
         if not run.counters.exhausted:
             raise LimitReached(
-                f"nothing found after {run.counters.priced} priced rows and {run.counters.solved} solves, the limits of the budget"
+                f"nothing found after {run.counters.priced} priced rows and {run.counters.solved} solves; "
+                "a larger budget may find something"
             )
         return _infeasible(run, legal)
     limit = caps(problem)
@@ -96,7 +108,7 @@ def _restated(goal: Objective, found: Incumbent) -> Incumbent:
 
 
 def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ...], list[_Value], Search | None]:
-    """The first objective over the whole space; fewest devices by ascending count, as step time is not monotone in it."""
+    """The first objective over the whole space; fewest devices by ascending count: step time is not monotone in it."""
     problem = run.problem
     if chain[0].name != "gpus":
         legal = reduced(problem, spaces(problem), run.pruning)
@@ -104,16 +116,16 @@ def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace,
         _count(run, legal)
         values = [] if search.incumbent is None else [_Value(chain[0], search.incumbent.value, search.bound)]
         return legal, values, search
-    legal, search = (), None
+    legal, last = (), None
     for count in sorted(int(n) for n in problem.resolved_domains["gpus"] or ()):
         domains = problem.domains.with_values(gpus=(count,))
         legal = reduced(problem, spaces(replace(problem, domains=domains)), run.pruning)
-        search = run.search(chain[0], caps(problem), legal)
+        last = run.search(chain[0], caps(problem), legal)
         _count(run, legal)
-        if search.incumbent is not None:
+        if last.incumbent is not None:
             bound = None if run.counters.exhausted else Fraction(1)
-            return legal, [_Value(chain[0], search.incumbent.value, bound)], search
-    return legal, [], search
+            return legal, [_Value(chain[0], last.incumbent.value, bound)], last
+    return legal, [], last
 
 
 def _count(run: _Solve, legal: Sequence[BackendSpace]) -> None:
@@ -127,10 +139,8 @@ def _simplest(
 ) -> Search:
     """The simplest configuration within the tolerance of every objective; among equals the best by the last one.
 
-    Levels of simplicity in ascending order, each searched to the end: the first with a configuration is proven simplest.
+    Levels of simplicity ascend, each is searched to the end: the first with a configuration is proven simplest.
     """
-    from solver.simplicity import simplicity  # noqa: PLC0415
-
     limit = caps(run.problem)
     for value in values:
         limit = limit.after(value.goal, value.exact, run.problem.objective_tolerance)
@@ -139,8 +149,6 @@ def _simplest(
     levels: set[int] = set()
     scores = []
     for space in legal:
-        import numpy as np  # noqa: PLC0415
-
         topology, feature = space.rows(np.arange(space.size))
         score = simplicity(space.strategy(topology, feature))
         scores.append((topology, feature, score))
@@ -162,10 +170,15 @@ def _simplest(
 
 def _infeasible(run: _Solve, legal: Sequence[BackendSpace]) -> Solution:
     return Solution(
-        status="infeasible", configuration=None, objectives=(), candidates=_candidates(run),
-        dropped=tuple(d for space in legal for d in space.dropped), ortools=ortools.__version__, parameters=_parameters(run),
+        status="infeasible",
+        configuration=None,
+        objectives=(),
+        candidates=_candidates(run),
+        dropped=tuple(d for space in legal for d in space.dropped),
+        ortools=version("ortools"),
+        parameters=_parameters(run),
         gpus_considered=_gpus(run),
-    )  # fmt: skip
+    )
 
 
 def _candidates(run: _Solve) -> Candidates:
@@ -186,12 +199,15 @@ def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Valu
     assert found is not None
     stated = tuple(
         ObjectiveValue(
-            name=value.goal.name, unit=value.goal.unit, value=float(value.goal.value(found.strategy, found.cost)) * value.goal.scale
-            if run.problem.objective_tolerance else float(value.exact) * value.goal.scale,
+            name=value.goal.name,
+            unit=value.goal.unit,
+            value=float(value.goal.value(found.strategy, found.cost)) * value.goal.scale
+            if run.problem.objective_tolerance
+            else float(value.exact) * value.goal.scale,
             bound=float(value.exact if value.bound is None else min(value.bound, value.exact)) * value.goal.scale,
         )
         for value in values
-    )  # fmt: skip
+    )
     return Solution(
         status="optimal" if run.counters.exhausted else "feasible",
         configuration=_verify.configuration(run.problem, found.strategy, found.layout),
@@ -199,7 +215,7 @@ def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Valu
         candidates=_candidates(run),
         dropped=tuple(d for space in legal for d in space.dropped),
         alternatives=alternatives(run.problem, last, found),
-        ortools=ortools.__version__,
+        ortools=version("ortools"),
         parameters=_parameters(run),
         rounding_seconds=_verify.rounding_seconds(found),
         gpus_considered=_gpus(run),

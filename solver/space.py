@@ -25,9 +25,14 @@ from solver.solution import Dropped
 Columns = dict[str, IntArray]
 BoolArray = npt.NDArray[np.bool_]
 STRUCTURE: Final = (
-    "tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel",
-    "expert_tensor_parallel", "virtual_pipeline_stages",
-)  # fmt: skip
+    "tensor_parallel",
+    "context_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "expert_parallel",
+    "expert_tensor_parallel",
+    "virtual_pipeline_stages",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +73,9 @@ def divisors(n: int) -> tuple[int, ...]:
 
 def _grown(columns: Columns, of: IntArray, options: Callable[[int], Any], names: tuple[str, ...]) -> Columns:
     """Every row repeated once per option of its value in `of`; an option is a tuple of new values."""
-    lists = {value: np.array(list(options(int(value))), dtype=np.int64).reshape(-1, len(names)) for value in np.unique(of)}
+    lists = {
+        value: np.array(list(options(int(value))), dtype=np.int64).reshape(-1, len(names)) for value in np.unique(of)
+    }
     counts = np.array([len(lists[value]) for value in of], dtype=np.int64)
     new = np.concatenate([lists[value] for value in of]) if len(of) else np.zeros((0, len(names)), dtype=np.int64)
     grown = {key: np.repeat(column, counts) for key, column in columns.items()}
@@ -109,8 +116,15 @@ def _structures(problem: Problem, backend_experts: int) -> Columns:
         return [(d,) for d in choices if expert_tensor is None or d in expert_tensor]
 
     columns = _grown(columns, columns["tensor_parallel"], tensor, ("expert_tensor_parallel",))
-    virtual = [(int(v),) for v in sorted(domains["virtual_pipeline_stages"] or divisors(problem.job.model.num_hidden_layers))]
-    return _grown(columns, columns["pipeline_parallel"], lambda pp: virtual if pp > 1 else virtual[:1], ("virtual_pipeline_stages",))
+    virtual = [
+        (int(v),) for v in sorted(domains["virtual_pipeline_stages"] or divisors(problem.job.model.num_hidden_layers))
+    ]
+    return _grown(
+        columns,
+        columns["pipeline_parallel"],
+        lambda pp: virtual if pp > 1 else virtual[:1],
+        ("virtual_pipeline_stages",),
+    )
 
 
 def _batches(problem: Problem) -> Callable[[int], list[tuple[int, int]]]:
@@ -162,8 +176,10 @@ class _Counter:
         self.backend, self.facts = backend, facts
         self.counts: dict[str, int] = {rule.id: 0 for rule in self.rules}
 
-    def apply(self, columns: Mapping[str, Any], names: set[str], done: set[str], weight: Any, alive: BoolArray) -> BoolArray:
-        """`alive` after the rules that read only `names` and are not done; `weight` candidates stand behind each cell."""
+    def apply(
+        self, columns: Mapping[str, Any], names: set[str], done: set[str], weight: Any, alive: BoolArray
+    ) -> BoolArray:
+        """`alive` after rules that read only `names` and are not done; `weight` candidates stand behind each cell."""
         alive = alive.copy()
         for rule in self.rules:
             if rule.id in done or not rule.require.names - set(self.facts) <= names:
@@ -194,7 +210,9 @@ def backend_space(problem: Problem, backend: Backend) -> BackendSpace:
     raw = int(batches.sum()) * width
     alive = np.ones(len(batches), dtype=bool)
     structures = _kept(structures, counter.apply(structures, set(STRUCTURE), done, batches * width, alive))
-    topologies = _grown(structures, structures["data_parallel"], split, ("micro_batch_size", "gradient_accumulation_steps"))
+    topologies = _grown(
+        structures, structures["data_parallel"], split, ("micro_batch_size", "gradient_accumulation_steps")
+    )
     wished = _wished(problem, topologies)
     raw -= int((~wished).sum()) * width
     topologies = _kept(topologies, wished)
@@ -208,7 +226,7 @@ def backend_space(problem: Problem, backend: Backend) -> BackendSpace:
     legal = np.ones((count, int(alive.sum())), dtype=bool)
     legal = counter.apply(crossed, {*DEGREES, *FEATURES}, done, 1, legal)
     topologies.pop("gpus")
-    some = legal.any(axis=1)
+    some: BoolArray = np.asarray(legal.any(axis=1))
     topologies, legal = _kept(topologies, some), legal[some]
     return BackendSpace(
         backend=backend, topologies=topologies, features=features, legal=legal, raw=raw, dropped=counter.dropped()
@@ -222,5 +240,7 @@ def offered(problem: Problem, key: str) -> tuple[Value, ...] | None:
 
 def spaces(problem: Problem) -> tuple[BackendSpace, ...]:
     """One space per back end on offer, in the order of the choices."""
-    names = [name for name in BACKENDS if name in problem.backends and name in (problem.resolved_domains["backend"] or ())]
+    names = [
+        name for name in BACKENDS if name in problem.backends and name in (problem.resolved_domains["backend"] or ())
+    ]
     return tuple(backend_space(problem, name) for name in names)

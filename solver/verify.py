@@ -1,9 +1,9 @@
 """Verify: the winner is priced again, whole, by the scalar ledger; the coefficient table has no part in it."""
 
 from cost_models.ledger import Estimate, estimate
+from cost_models.specs.choices import BACKENDS
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
 from cost_models.strategy import Strategy
-from cost_models.specs.choices import BACKENDS
 from solver.errors import VerificationFailed
 from solver.incumbent import Incumbent
 from solver.layout import Layout
@@ -19,7 +19,10 @@ def configuration(problem: Problem, strategy: Strategy, layout: Layout) -> Confi
         Stage(
             layers=s.layers,
             recompute=RecomputeCounts(
-                none=s.layers - s.full - s.selective, selective=s.selective, full=s.full, interval=int(strategy.recompute_interval)
+                none=s.layers - s.full - s.selective,
+                selective=s.selective,
+                full=s.full,
+                interval=int(strategy.recompute_interval),
             ),
             optimizer_layers_offloaded=s.offloaded,
         )
@@ -37,7 +40,9 @@ def configuration(problem: Problem, strategy: Strategy, layout: Layout) -> Confi
 def rounding_seconds(found: Incumbent) -> float:
     """Most that rounding can have added to the step of a configuration."""
     row = found.row
-    ticks = rounding_ticks(stages=row.stages, virtual=row.virtual, micro_batches=row.micro_batches, layers=row.num_layers)
+    ticks = rounding_ticks(
+        stages=row.stages, virtual=row.virtual, micro_batches=row.micro_batches, layers=row.num_layers
+    )
     return seconds(ticks)
 
 
@@ -59,7 +64,7 @@ def verify(problem: Problem, found: Incumbent) -> Estimate:
         stage, instant = memory.binding
         raise VerificationFailed(
             f"stage {stage} at {instant} needs {memory.conservative_bytes:.0f} of {memory.usable_bytes:.0f} bytes, "
-            f"host {memory.host_node_bytes:.0f} of {memory.host_usable_bytes:.0f}, which the search took to fit: {chosen}"
+            f"host {memory.host_node_bytes:.0f} of {memory.host_usable_bytes:.0f}; the search took it to fit: {chosen}"
         )
     found_seconds, slack = step_seconds(found), rounding_seconds(found)
     excess = found_seconds - ledger.time.step_seconds

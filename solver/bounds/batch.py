@@ -54,7 +54,9 @@ def windows(shape: Shape) -> Windows:
         ends = np.arange(1, stages + 1) * (layers // stages)
         counts = prefix[ends] - prefix[ends - layers // stages]
         return Windows(
-            counts=counts[:, None, :].astype(float), length=np.array([layers // stages], dtype=float), valid=np.ones((stages, 1), dtype=bool)
+            counts=counts[:, None, :].astype(float),
+            length=np.array([layers // stages], dtype=float),
+            valid=np.ones((stages, 1), dtype=bool),
         )
     places: dict[tuple[int, ...], list[bool]] = {}
     for length in range(1, layers - stages + 2):
@@ -96,9 +98,15 @@ class Batch:
             return replace(part, **{f.name: getattr(part, f.name)[index] for f in fields(part) if f.name not in shared})
 
         return replace(
-            self, memory=cut(self.memory), time=cut(self.time), time_stage=self.time_stage[index], tail_stage=self.tail_stage[index],
-            micro_batches=self.micro_batches[index], ranks_per_stage=self.ranks_per_stage[index], max_time=self.max_time[index],
-        )  # fmt: skip
+            self,
+            memory=cut(self.memory),
+            time=cut(self.time),
+            time_stage=self.time_stage[index],
+            tail_stage=self.tail_stage[index],
+            micro_batches=self.micro_batches[index],
+            ranks_per_stage=self.ranks_per_stage[index],
+            max_time=self.max_time[index],
+        )
 
     @property
     def slope(self) -> FloatArray:
@@ -114,16 +122,34 @@ class Batch:
 
         loads = node_loads(int(self.ranks_per_stage[i]), shape.stages, self.gpus_per_node)
         return Row(
-            stages=shape.stages, virtual=shape.virtual, micro_batches=int(self.micro_batches[i]), order=shape.order,
-            even=shape.even or shape.virtual > 1, mixed=shape.mixed, recompute=shape.recompute, offload=shape.offload,
-            offloads=shape.offloads, needs_full=shape.needs_full,
-            constant=ints(mem.constant[i]), layer=ints(mem.layer[i]), working=ints(mem.working[i]), selector=ints(mem.selector),
-            offload_saving=ints(mem.offload_saving[i]), capacity=int(mem.capacity[i]),
-            host_constant=ints(mem.host_constant[i]), host_layer=ints(mem.host_layer[i]), host_capacity=int(mem.host_capacity[i]),
-            node_loads=ints(loads), time_layer=ints(time.layer[i]), time_stage=ints(self.time_stage[i]),
-            tail_stage=ints(self.tail_stage[i]), tail_layer=ints(time.layer_tail[i]), tail_offload=ints(time.layer_offload[i]),
-            fixed=int(time.fixed[i]), max_time=None if np.isinf(self.max_time[i]) else int(self.max_time[i]),
-        )  # fmt: skip
+            stages=shape.stages,
+            virtual=shape.virtual,
+            micro_batches=int(self.micro_batches[i]),
+            order=shape.order,
+            even=shape.even or shape.virtual > 1,
+            mixed=shape.mixed,
+            recompute=shape.recompute,
+            offload=shape.offload,
+            offloads=shape.offloads,
+            needs_full=shape.needs_full,
+            constant=ints(mem.constant[i]),
+            layer=ints(mem.layer[i]),
+            working=ints(mem.working[i]),
+            selector=ints(mem.selector),
+            offload_saving=ints(mem.offload_saving[i]),
+            capacity=int(mem.capacity[i]),
+            host_constant=ints(mem.host_constant[i]),
+            host_layer=ints(mem.host_layer[i]),
+            host_capacity=int(mem.host_capacity[i]),
+            node_loads=ints(loads),
+            time_layer=ints(time.layer[i]),
+            time_stage=ints(self.time_stage[i]),
+            tail_stage=ints(self.tail_stage[i]),
+            tail_layer=ints(time.layer_tail[i]),
+            tail_offload=ints(time.layer_offload[i]),
+            fixed=int(time.fixed[i]),
+            max_time=None if np.isinf(self.max_time[i]) else int(self.max_time[i]),
+        )
 
 
 def is_free(shape: Shape) -> bool:

@@ -29,12 +29,19 @@ def _worst(values: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def first_bound(
-    time: IntegerTime, strategy: Strategy, layers: FloatArray, fixed: BoolArray, offloads: BoolArray, *, tail: bool = True
+    time: IntegerTime,
+    strategy: Strategy,
+    layers: FloatArray,
+    fixed: BoolArray,
+    offloads: BoolArray,
+    *,
+    tail: bool = True,
 ) -> FloatArray:
     """Lower bound on v times the step with no layer recomputed but for free. (n,) [ticks]
 
     (v m - 1) max(mean, class) + sum + v (tail + fixed): the sum of all layers and stage constants is unavoidable, the
-    slowest stage is at least the mean and at least any class with the layers it must hold. Without `tail` the last term is left out.
+    slowest stage is at least the mean and at least any class with the layers it must hold. Without `tail` the last
+    term is left out.
     """
     pp = np.asarray(strategy.pipeline_parallel)
     v, m = np.asarray(strategy.virtual_pipeline_stages), np.asarray(strategy.gradient_accumulation_steps)
@@ -50,7 +57,8 @@ def first_bound(
     each = time.layer_tail.min(axis=1) + saving
     mean_tail = ((weights * time.stage_tail).sum(axis=1) + time.layer_tail @ layers + saving * layers.sum()) / pp
     worst_tail = np.where(each >= 0, _worst(time.stage_tail, weights) + held * each, -np.inf)
-    return bound + v * (np.maximum(np.ceil(mean_tail), worst_tail) + time.fixed)
+    whole: FloatArray = bound + v * (np.maximum(np.ceil(mean_tail), worst_tail) + time.fixed)
+    return whole
 
 
 def least_flight(memory: MemoryTable, strategy: Strategy, stage: IntArray) -> FloatArray:
@@ -64,7 +72,7 @@ def least_flight(memory: MemoryTable, strategy: Strategy, stage: IntArray) -> Fl
 def least_memory(
     memory: MemoryTable, strategy: Strategy, layers: FloatArray, fixed: BoolArray, offloads: BoolArray
 ) -> FloatArray:
-    """Lower bound on the fullest rank's peak, from unrounded bytes: every layer in its leanest mode, offloaded where allowed.
+    """Lower bound on the fullest rank's peak, from unrounded bytes: layers in their leanest mode, offloaded if allowed.
 
     Two arguments: the mean over the stages with the fewest micro-batches in flight, and the first and last stage with
     the layers they must hold. (n,) [bytes]
@@ -76,7 +84,7 @@ def least_memory(
     flight = least_flight(memory, strategy, pp - 1)
     total = (weights[:, :, None] * (memory.constant + work)).sum(axis=1) + np.einsum("nji,j->ni", memory.layer, layers)
     total = total + flight * ((weights * memory.stage_activation).sum(axis=1) + lean @ layers)[:, None]
-    best = ((total - (saving @ layers)[:, None]) / pp[:, None]).max(axis=1)
+    best: FloatArray = ((total - (saving @ layers)[:, None]) / pp[:, None]).max(axis=1)
     held = np.where(fixed, layers.sum() // pp, 1)[:, None]
     for stage, index in ((FIRST, np.zeros_like(pp)), (LAST, pp - 1)):
         flight = least_flight(memory, strategy, index)
@@ -84,7 +92,7 @@ def least_memory(
         rows = np.arange(len(pp))
         need = memory.constant[rows, at] + work[rows, at] + flight * memory.stage_activation[rows, at][:, None]
         each = memory.layer.min(axis=1) + flight * lean.min(axis=1)[:, None] - saving.max(axis=1)[:, None]
-        # Layers beyond those a stage must hold cost more unless offloading frees more than they weigh.
+        # More layers than a stage must hold cost more, unless offloading frees more than they weigh.
         count = np.where(each >= 0, held, np.where(fixed[:, None], held, layers.sum()))
         best = np.maximum(best, (need + count * each).max(axis=1))
     return best

@@ -4,7 +4,9 @@ A level covers the maxima (low, high] of offloaded layers over the stages: its m
 least that of `low` + 1. Levels of width one are exact.
 """
 
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +35,16 @@ def levels(shape: Shape) -> tuple[Level, ...]:
         return (Level(0, 0),)
     if shape.offload == ALL_OR_NONE:
         return (Level(0, 0, everything=True),)
-    longest = shape.num_layers // shape.stages if shape.fixed or shape.offload == SAME_COUNT else shape.num_layers - shape.stages + 1
+    longest = (
+        shape.num_layers // shape.stages
+        if shape.fixed or shape.offload == SAME_COUNT
+        else shape.num_layers - shape.stages + 1
+    )
     if shape.stages == 1:
         return tuple(Level(w - 1, w) for w in range(1, longest + 1))
     edges = sorted({*range(5), *(int(longest * i / 8) for i in range(1, 9)), longest})
     edges = [edge for edge in edges if edge <= longest]
-    return tuple(Level(low, high) for low, high in zip(edges, edges[1:], strict=False))
+    return tuple(Level(low, high) for low, high in itertools.pairwise(edges))
 
 
 def saved(batch: Batch, level: Level) -> FloatArray:
@@ -47,11 +53,12 @@ def saved(batch: Batch, level: Level) -> FloatArray:
     shape = (len(batch), batch.shape.stages, counts.shape[1])
     if level.none:
         return np.zeros(shape)
-    all_of_it = (counts[None] * batch.memory.offload_saving[:, None, None, :]).sum(axis=-1)
+    all_of_it: FloatArray = (counts[None] * batch.memory.offload_saving[:, None, None, :]).sum(axis=-1)
     if level.everything:
         return all_of_it
     most = np.minimum(windows(batch.shape).length, level.high) * batch.memory.offload_saving.max(axis=-1)[:, None, None]
-    return np.minimum(most, all_of_it)
+    result: FloatArray = np.minimum(most, all_of_it)
+    return result
 
 
 def tails(batch: Batch, level: Level) -> tuple[FloatArray, FloatArray]:
@@ -79,7 +86,7 @@ def least_offload_tail(batch: Batch, level: Level) -> FloatArray:
     return result
 
 
-def host_fits(batch: Batch, offloaded: FloatArray) -> FloatArray:
+def host_fits(batch: Batch, offloaded: FloatArray) -> Any:
     """Whether every node holds what its stages keep on the host; `offloaded` layers by stage, one kind. (n,) bool"""
     per_rank = batch.memory.host_constant + offloaded * batch.memory.host_layer.max(axis=-1)[:, None]
     fits = np.zeros(len(batch), dtype=bool)
@@ -88,5 +95,3 @@ def host_fits(batch: Batch, offloaded: FloatArray) -> FloatArray:
         loads = node_loads(int(ranks), batch.shape.stages, batch.gpus_per_node)
         fits[at] = ((per_rank[at] @ loads.T) <= batch.memory.host_capacity[at, None]).all(axis=1)
     return fits
-
-

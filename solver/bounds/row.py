@@ -6,10 +6,11 @@ layers, tau is the least slowest stage and the sum is bounded by prices per laye
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import FloatArray
+from cost_models.arrays import FloatArray, IntArray
 from solver.bounds import offload, stage
 from solver.bounds.batch import Batch, Shape, is_free, windows
 from solver.bounds.offload import Level
@@ -84,7 +85,7 @@ def _pattern(batch: Batch, saved: FloatArray, pattern: tuple[int, ...]) -> Stage
 
 
 def _equal(batch: Batch, saved: FloatArray) -> StageTime:
-    """The same number of full layers in every stage, a multiple of the chunks: as few (or many) as every stage allows."""
+    """Equally many full layers in every stage, a multiple of the chunks: as few (or many) as every stage allows."""
     v = batch.shape.virtual
     low, high = stage.pair_range(batch, saved, NONE, FULL)
     fewest = np.ceil(low.max(axis=(1, 2)) / v) * v
@@ -205,7 +206,8 @@ def slowest_stage(table: FloatArray, layers: int) -> FloatArray:
     A stage holds as many layers as it has entries at or below tau, so tau is the L-th smallest entry.
     """
     flat = table.reshape(len(table), -1)
-    return np.maximum(np.partition(flat, layers - 1, axis=1)[:, layers - 1], table[:, :, 0].max(axis=1))
+    tau: FloatArray = np.maximum(np.partition(flat, layers - 1, axis=1)[:, layers - 1], table[:, :, 0].max(axis=1))
+    return tau
 
 
 def _free(
@@ -216,11 +218,17 @@ def _free(
     layers = batch.shape.num_layers
     tau, total = slowest_stage(table, layers), _sum_bound(batch, times)
     tau = np.maximum(tau, np.ceil(total / batch.shape.stages))
-    mean_tail = np.ceil((batch.tail_stage.sum(axis=1) + batch.time.layer_tail @ counts_of(batch.shape)) / batch.shape.stages)
+    mean_tail = np.ceil(
+        (batch.tail_stage.sum(axis=1) + batch.time.layer_tail @ counts_of(batch.shape)) / batch.shape.stages
+    )
     if not level.none:
         mean_tail = np.where(batch.time.layer_offload.min(axis=-1) >= 0, mean_tail, -np.inf)
     least = np.maximum.reduce(
-        [np.where(windows(batch.shape).valid[None], low_tail, np.inf).min(axis=2).max(axis=1), mean_tail, offload.least_offload_tail(batch, level)]
+        [
+            np.where(windows(batch.shape).valid[None], low_tail, np.inf).min(axis=2).max(axis=1),
+            mean_tail,
+            offload.least_offload_tail(batch, level),
+        ]
     )
     lower = _objective(batch, tau, np.maximum(total, tau), least)
     lower = np.where(np.isfinite(tau), lower, np.inf)
@@ -230,21 +238,24 @@ def _free(
 
 
 def _greedy_value(batch: Batch, reached: FloatArray, tail: FloatArray, level: Level) -> FloatArray:
-    layers = greedy_layers(reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers)
-    ok = (layers > 0).all(axis=1)
+    layers = greedy_layers(
+        reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers
+    )
+    ok: Any = (layers > 0).all(axis=1)
     at = np.maximum(layers - 1, 0)[:, :, None]
     time = np.take_along_axis(reached, at, axis=2)[:, :, 0]
     tails = np.take_along_axis(tail, at, axis=2)[:, :, 0].max(axis=1)
     amount = layers if level.everything else np.minimum(layers, level.high)
-    ok &= offload.host_fits(batch, amount.astype(float)) & np.isfinite(time).all(axis=1)
+    ok = ok & offload.host_fits(batch, amount.astype(float)) & np.isfinite(time).all(axis=1)
     value = _objective(batch, time.max(axis=1), time.sum(axis=1), tails)
     result: FloatArray = np.where(ok, value, np.inf)
     return result
 
 
-def greedy_layers(times: FloatArray, tau: FloatArray, layers: int) -> FloatArray:
+def greedy_layers(times: FloatArray, tau: FloatArray, layers: int) -> IntArray:
     """Layers by stage: as many as fit below tau, then taken back from the slowest stages; 0 where that fails. (n, S)"""
-    below = (times <= tau[:, None, None]) & np.isfinite(tau)[:, None, None]
+    reachable: Any = np.isfinite(tau)[:, None, None]
+    below = (times <= tau[:, None, None]) & reachable
     held = np.where(below.any(axis=2), below.shape[2] - np.argmax(below[:, :, ::-1], axis=2), 0)
     rows = np.arange(len(times))
     for _ in range(int(np.clip(held.sum(axis=1).max(initial=0) - layers, 0, layers * held.shape[1]))):
@@ -256,7 +267,7 @@ def greedy_layers(times: FloatArray, tau: FloatArray, layers: int) -> FloatArray
         slowest = current.argmax(axis=1)
         held[rows[over], slowest[over]] -= 1
     good = (held >= 1).all(axis=1) & (held.sum(axis=1) == layers)
-    result: FloatArray = np.where(good[:, None], held, 0)
+    result: IntArray = np.where(good[:, None], held, 0)
     return result
 
 
@@ -269,7 +280,12 @@ def layout_of(batch: Batch, way: Way, level: Level) -> Layout:
         places = np.zeros(batch.shape.stages, dtype=int)
     else:
         reached = stacked.min(axis=0)[None]
-        places = greedy_layers(reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers)[0].astype(int) - 1
+        places = (
+            greedy_layers(
+                reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers
+            )[0].astype(int)
+            - 1
+        )
     stages = []
     for s, place in enumerate(places):
         pattern, option = options[int(stacked[:, s, place].argmin())]

@@ -5,6 +5,7 @@ any kind stand for all, which only lowers the bound. Shapes: (n rows, S stages, 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,9 @@ def load(batch: Batch, mode: int) -> FloatArray:
 
 def work(batch: Batch, least: int, most: int) -> FloatArray:
     """Working set when these are the extreme modes of a stage. (n, S, 1, I) [KiB]"""
-    chosen: FloatArray = np.where(batch.memory.selector > 0, batch.memory.working[..., most], batch.memory.working[..., least])
+    chosen: FloatArray = np.where(
+        batch.memory.selector > 0, batch.memory.working[..., most], batch.memory.working[..., least]
+    )
     return chosen[:, :, None, :]
 
 
@@ -50,7 +53,7 @@ def _room(batch: Batch, saved: FloatArray) -> FloatArray:
     return (batch.memory.capacity[:, None, None] + saved)[..., None]
 
 
-def _with_validity(batch: Batch, time: FloatArray, fits: FloatArray) -> FloatArray:
+def _with_validity(batch: Batch, time: FloatArray, fits: Any) -> FloatArray:
     result: FloatArray = np.where(fits & windows(batch.shape).valid[None], time, np.inf)
     return result
 
@@ -101,7 +104,7 @@ class CountRange:
     plain: FloatArray
     """Time of each window with none recomputed, whether it fits or not."""
 
-    def take(self, index: FloatArray) -> "CountRange":
+    def take(self, index: Any) -> "CountRange":
         """Some of the rows."""
         return CountRange(self.fewest[index], self.most[index], self.whole[index], self.plain[index])
 

@@ -22,7 +22,7 @@ _COMPUTE = ("precision", "attention", "cross_entropy", "fused_kernels", "cuda_gr
 
 
 def topology_floors(problem: Problem, prices: Prices, space: BackendSpace, even: bool) -> FloatArray:
-    """Lower bound on v times the step of every topology of a space; infinite where no feature set is legal. (T,) [ticks]
+    """Lower bound on v times the step of every topology; infinite where no feature set is legal. (T,) [ticks]
 
     `even` may be set where every row of the back end has even layers.
     """
@@ -47,6 +47,12 @@ def _relaxed(space: BackendSpace, topology: IntArray, feature: int) -> Strategy:
     strategy = space.strategy(topology, np.full(len(topology), feature))
     zero, one = np.zeros(len(topology), dtype=np.int64), np.ones(len(topology), dtype=np.int64)
     return replace(
-        strategy, zero_stage=zero, parameter_offload=zero, activation_offload=zero, optimizer_offload=zero,
-        gradient_compression=np.full(len(topology), COMPRESSIONS.index("none")), communication_overlap=one, recompute_interval=one,
-    )  # fmt: skip
+        strategy,
+        zero_stage=zero,
+        parameter_offload=zero,
+        activation_offload=zero,
+        optimizer_offload=zero,
+        gradient_compression=np.full(len(topology), COMPRESSIONS.index("none")),
+        communication_overlap=one,
+        recompute_interval=one,
+    )

@@ -1,1 +1,1 @@
-"""The inner model of one row, one module per constraint; `build` of each adds it to the model and says what it means."""
+"""The inner model of one row, one module per constraint; `build` of each adds it and says what it means."""

@@ -29,7 +29,9 @@ def binding_instants(row: Row, s: int) -> tuple[int, ...]:
 
     kept: list[int] = []
     for i in range(len(row.selector)):
-        if not any(below(i, other) and (not below(other, i) or other < i) for other in range(len(row.selector)) if other != i):
+        if not any(
+            below(i, other) and (not below(other, i) or other < i) for other in range(len(row.selector)) if other != i
+        ):
             kept.append(i)
     return tuple(kept)
 

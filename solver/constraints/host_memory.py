@@ -9,7 +9,8 @@ from solver.layout import Row
 def build(model: cp_model.CpModel, row: Row, variables: Variables) -> None:
     """Sum over the ranks of a node <= host capacity, for every distinct kind of node."""
     hosts = [
-        row.host_constant[s] + weighted(row.host_layer, stage.offloaded_kinds) for s, stage in enumerate(variables.stages)
+        row.host_constant[s] + weighted(row.host_layer, stage.offloaded_kinds)
+        for s, stage in enumerate(variables.stages)
     ]
     for pattern in row.node_loads:
         model.add(weighted(pattern, tuple(hosts)) <= row.host_capacity)

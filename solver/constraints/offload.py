@@ -7,7 +7,7 @@ from solver.layout import ALL_OR_NONE, SAME_COUNT, Row
 
 
 def build(model: cp_model.CpModel, row: Row, variables: Variables) -> None:
-    """Between none and all of the stage's layers, at least one in all; all, or equally many, where the back end says so."""
+    """None to all of the stage's layers, at least one in all; all or equally many where the back end says so."""
     if not row.offloads:
         return
     for stage in variables.stages:

@@ -7,7 +7,7 @@ from solver.layout import ONE_MODE, SAME_COUNT, Row
 
 
 def build(model: cp_model.CpModel, row: Row, variables: Variables) -> None:
-    """All layers alike, the same count in every stage, or any counts; mixing two modes of recomputation only where allowed."""
+    """All layers alike, the same count in every stage, or any counts; two modes in one stage only where allowed."""
     if row.needs_full:
         model.add(sum(stage.full for stage in variables.stages) >= 1)
     if row.recompute == ONE_MODE:

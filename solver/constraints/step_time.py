@@ -11,7 +11,9 @@ def build(model: cp_model.CpModel, row: Row, variables: Variables, *, least: int
     for s, stage in enumerate(variables.stages):
         model.add(
             variables.tail
-            >= row.tail_stage[s] + weighted(row.tail_layer, stage.kinds) + weighted(row.tail_offload, stage.offloaded_kinds)
+            >= row.tail_stage[s]
+            + weighted(row.tail_layer, stage.kinds)
+            + weighted(row.tail_offload, stage.offloaded_kinds)
         )
     if least is not None:
         model.add(variables.time >= least)

@@ -44,7 +44,10 @@ class Variables:
         value = solver.value
         return tuple(
             StageLayout(
-                layers=int(value(s.layers)), full=int(value(s.full)), selective=int(value(s.selective)), offloaded=int(value(s.offloaded))
+                layers=int(value(s.layers)),
+                full=int(value(s.full)),
+                selective=int(value(s.selective)),
+                offloaded=int(value(s.offloaded)),
             )
             for s in self.stages
         )
@@ -53,9 +56,11 @@ class Variables:
         """Start the search from a layout."""
         for variables, stage in zip(self.stages, layout, strict=True):
             for variable, value in (
-                (variables.layers, stage.layers), (variables.full, stage.full),
-                (variables.selective, stage.selective), (variables.offloaded, stage.offloaded),
-            ):  # fmt: skip
+                (variables.layers, stage.layers),
+                (variables.full, stage.full),
+                (variables.selective, stage.selective),
+                (variables.offloaded, stage.offloaded),
+            ):
                 if isinstance(variable, cp_model.IntVar):
                     model.add_hint(variable, value)
 
@@ -115,22 +120,32 @@ def build(model: cp_model.CpModel, row: Row) -> Variables:
         full = model.new_int_var(0, longest, f"full{s}")
         selective = model.new_int_var(0, longest, f"selective{s}")
         offloaded: Any = model.new_int_var(0, longest, f"offloaded{s}") if row.offloads else 0
-        has = tuple(model.new_bool_var(f"has{r}_{s}") for r in range(3))
+        has: Any = tuple(model.new_bool_var(f"has{r}_{s}") for r in range(3))
         for count, present in zip((layers - full - selective, selective, full), has, strict=True):
             model.add(count >= present)
             model.add(count <= longest * present)
-        least, most = _extremes(model, has, f"stage{s}")  # type: ignore[arg-type]
+        least, most = _extremes(model, has, f"stage{s}")
         end = start + layers
-        marks = [positions.before(at, f"{name}{s}") for at, name in ((start, "start"), (start + full, "full_end"), (start + full + selective, "selective_end"))]
+        marks = [
+            positions.before(at, f"{name}{s}")
+            for at, name in ((start, "start"), (start + full, "full_end"), (start + full + selective, "selective_end"))
+        ]
         last = positions.before(end, f"start{s + 1}")
         kept = positions.before(start + offloaded, f"offloaded_end{s}") if row.offloads else marks[0]
         built.append(
             StageVariables(
-                layers=layers, full=full, selective=selective, offloaded=offloaded, has=has, least=least, most=most,  # type: ignore[arg-type]
-                kinds=_minus(last, marks[0]), by_mode=(_minus(last, marks[2]), _minus(marks[2], marks[1]), _minus(marks[1], marks[0])),
+                layers=layers,
+                full=full,
+                selective=selective,
+                offloaded=offloaded,
+                has=has,
+                least=least,
+                most=most,
+                kinds=_minus(last, marks[0]),
+                by_mode=(_minus(last, marks[2]), _minus(marks[2], marks[1]), _minus(marks[1], marks[0])),
                 offloaded_kinds=_minus(kept, marks[0]),
             )
-        )  # fmt: skip
+        )
         start = end
     longest_time = max(row.time_stage) + longest * max(max(modes) for modes in row.time_layer)
     most_tail = max(row.tail_stage) + longest * (max(0, *row.tail_layer) + max(0, *row.tail_offload))
@@ -142,7 +157,9 @@ def build(model: cp_model.CpModel, row: Row) -> Variables:
         model.add(slowest >= times[s])
     scale = row.virtual * row.micro_batches - 1
     time = scale * slowest + sum(times) + row.virtual * (tail + row.fixed)
-    return Variables(stages=tuple(built), slowest=slowest, tail=tail, time=time, memory=model.new_int_var(0, row.capacity, "memory"))
+    return Variables(
+        stages=tuple(built), slowest=slowest, tail=tail, time=time, memory=model.new_int_var(0, row.capacity, "memory")
+    )
 
 
 def weighted(coefficients: tuple[int, ...], amounts: tuple[Any, ...]) -> Any:

@@ -22,7 +22,7 @@ RECOMPUTE_LAYOUTS: Final = ("one_mode", "same_count", "free")
 """one_mode: every layer of the model alike; same_count: the same number of fully recomputed layers in every stage, or
 all layers selective, or none; free: any counts in any stage."""
 OFFLOAD_LAYOUTS: Final = ("all_or_none", "same_count", "free")
-"""all_or_none: every layer's optimizer states or none; same_count: the same number in every stage; free: any numbers."""
+"""all_or_none: every layer's optimizer states or none; same_count: equally many in every stage; free: any numbers."""
 LAYER_LAYOUTS: Final = ("even", "free")
 
 
@@ -71,7 +71,9 @@ def _rules(name: str, entries: list[dict[str, str]]) -> tuple[Rule, ...]:
     fields = {"id", "require", "message", "reason", "source"}
     for entry in entries:
         if set(entry) != fields:
-            raise BadLegality(f"{name}.yaml: rule {entry.get('id', '?')!r} has keys {sorted(entry)}, needs {sorted(fields)}")
+            raise BadLegality(
+                f"{name}.yaml: rule {entry.get('id', '?')!r} has keys {sorted(entry)}, needs {sorted(fields)}"
+            )
     return tuple(Rule(**{**entry, "require": Expression(entry["require"])}) for entry in entries)  # type: ignore[arg-type]
 
 
@@ -85,9 +87,15 @@ def legality(backend: Backend) -> Legality:
     data = _read(backend)
     layouts = tuple(Layout(**{**entry, "when": Expression(str(entry["when"]))}) for entry in data["layouts"])
     for layout in layouts:
-        known = layout.layers in LAYER_LAYOUTS and layout.recompute in RECOMPUTE_LAYOUTS and layout.offload in OFFLOAD_LAYOUTS
+        known = (
+            layout.layers in LAYER_LAYOUTS
+            and layout.recompute in RECOMPUTE_LAYOUTS
+            and layout.offload in OFFLOAD_LAYOUTS
+        )
         if not known:
-            raise BadLegality(f"{backend}.yaml: layout {layout.layers}, {layout.recompute}, {layout.offload} is unknown")
+            raise BadLegality(
+                f"{backend}.yaml: layout {layout.layers}, {layout.recompute}, {layout.offload} is unknown"
+            )
     return Legality(
         backend=backend,
         release_range=data["release_range"],
@@ -130,7 +138,10 @@ def layout_codes(backend: Backend, facts: Mapping[str, Any], rows: int) -> dict[
     """
     entries = legality(backend).layouts
     open_ = np.ones(rows, dtype=bool)
-    out = {key: np.zeros(rows, dtype=kind) for key, kind in (("even", bool), ("mixed", bool), ("recompute", int), ("offload", int))}
+    out = {
+        key: np.zeros(rows, dtype=kind)
+        for key, kind in (("even", bool), ("mixed", bool), ("recompute", int), ("offload", int))
+    }
     for entry in entries:
         hit = open_ & np.broadcast_to(np.asarray(entry.when(facts), dtype=bool), (rows,))
         out["even"][hit] = entry.layers == "even"
@@ -145,7 +156,9 @@ def layout_codes(backend: Backend, facts: Mapping[str, Any], rows: int) -> dict[
 
 def spelled(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of one row as a person reads them: choices by name, flags as true and false."""
-    named = {k: CHOICES[k][int(v)] if k in CHOICES else str(bool(v)).lower() if k in FLAGS else v for k, v in facts.items()}
+    named = {
+        k: CHOICES[k][int(v)] if k in CHOICES else str(bool(v)).lower() if k in FLAGS else v for k, v in facts.items()
+    }
     return {k: int(v) if isinstance(v, np.integer) else v for k, v in named.items()}
 
 
@@ -153,5 +166,3 @@ def broken_rules(backend: Backend, facts: Mapping[str, Any]) -> tuple[tuple[Rule
     """The rules that one row breaks, each with its message."""
     words = spelled(facts)
     return tuple((r, r.message.format(**words)) for r in legality(backend).rules if not bool(r.require(facts)))
-
-

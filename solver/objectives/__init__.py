@@ -68,7 +68,9 @@ def objective(name: ObjectiveName, problem: Problem) -> Objective:
     price = problem.job.pool.price_per_gpu_hour
     assert price is not None, "Problem refuses cost without a price"
     unit = "price per sequence" if ranged else "price per step"
-    return Objective(name=name, goal="time", unit=unit, scale=TICK_SECONDS * price / 3600, per_sequence=ranged, per_gpu=True)
+    return Objective(
+        name=name, goal="time", unit=unit, scale=TICK_SECONDS * price / 3600, per_sequence=ranged, per_gpu=True
+    )
 
 
 def objectives(problem: Problem) -> tuple[Objective, ...]:

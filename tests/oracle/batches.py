@@ -10,17 +10,32 @@ def shape(rng: np.random.Generator) -> Shape:
     """A shape small enough to enumerate."""
     stages = int(rng.choice([1, 1, 2, 3]))
     virtual = 2 if stages == 2 and rng.random() < 0.3 else 1
-    layers = int(rng.choice([4, 8] if virtual > 1 else [stages * n for n in (1, 2, 3) if stages * n <= 6] if rng.random() < 0.6 else [4, 5, 6]))
+    layers = int(
+        rng.choice(
+            [4, 8]
+            if virtual > 1
+            else [stages * n for n in (1, 2, 3) if stages * n <= 6]
+            if rng.random() < 0.6
+            else [4, 5, 6]
+        )
+    )
     kinds = 2 if rng.random() < 0.3 else 1
     even = layers % stages == 0 and bool(rng.random() < 0.35)
     recompute = int(rng.choice([0, 1, 2])) if even or virtual > 1 or stages == 1 else int(rng.choice([1, 2]))
     offloads = bool(rng.random() < 0.4)
     order = tuple(int(k) for k in rng.integers(0, kinds, layers)) if kinds > 1 else (0,) * layers
     return Shape(
-        stages=stages, virtual=virtual, order=order, kinds=kinds, even=even or stages == 1,
-        mixed=bool(rng.random() < 0.4) and recompute == 2, recompute=recompute,
-        offload=int(rng.integers(0, 3)) if offloads else 0, offloads=offloads, needs_full=bool(rng.random() < 0.2),
-    )  # fmt: skip
+        stages=stages,
+        virtual=virtual,
+        order=order,
+        kinds=kinds,
+        even=even or stages == 1,
+        mixed=bool(rng.random() < 0.4) and recompute == 2,
+        recompute=recompute,
+        offload=int(rng.integers(0, 3)) if offloads else 0,
+        offloads=offloads,
+        needs_full=bool(rng.random() < 0.2),
+    )
 
 
 def batch(seed: int, rows: int = 3) -> Batch:
@@ -36,16 +51,32 @@ def batch(seed: int, rows: int = 3) -> Batch:
     if rng.random() < 0.2:
         spread = rng.permuted(spread, axis=-1)
     memory = StageMemory(
-        constant=ints(0, 60, s.stages, instants), layer=kept + ints(0, 20, 1, instants, s.kinds, 1), working=ints(0, 30, s.stages, instants, 3),
-        offload_saving=ints(0, 15, s.kinds), capacity=ints(60, 260), host_constant=ints(0, 5, s.stages), host_layer=ints(0, 6, s.kinds),
-        host_capacity=ints(5, 80), selector=rng.integers(0, 2, instants).astype(float),
-    )  # fmt: skip
+        constant=ints(0, 60, s.stages, instants),
+        layer=kept + ints(0, 20, 1, instants, s.kinds, 1),
+        working=ints(0, 30, s.stages, instants, 3),
+        offload_saving=ints(0, 15, s.kinds),
+        capacity=ints(60, 260),
+        host_constant=ints(0, 5, s.stages),
+        host_layer=ints(0, 6, s.kinds),
+        host_capacity=ints(5, 80),
+        selector=rng.integers(0, 2, instants).astype(float),
+    )
     time = IntegerTime(
-        layer=spread, stage=ints(0, 40, 4), layer_tail=ints(0, 10, s.kinds), layer_offload=ints(0, 12, s.kinds),
-        stage_tail=ints(0, 30, 4), fixed=ints(0, 50),
-    )  # fmt: skip
+        layer=spread,
+        stage=ints(0, 40, 4),
+        layer_tail=ints(0, 10, s.kinds),
+        layer_offload=ints(0, 12, s.kinds),
+        stage_tail=ints(0, 30, 4),
+        fixed=ints(0, 50),
+    )
     return Batch(
-        shape=s, memory=memory, time=time, time_stage=ints(0, 40, s.stages), tail_stage=ints(0, 30, s.stages),
-        micro_batches=rng.integers(1, 5, rows) * (s.stages if s.virtual > 1 else 1), ranks_per_stage=rng.choice([1, 2, 4], rows),
-        gpus_per_node=int(rng.choice([1, 2, 4])), max_time=np.where(rng.random(rows) < 0.8, np.inf, ints(100, 1500)),
-    )  # fmt: skip
+        shape=s,
+        memory=memory,
+        time=time,
+        time_stage=ints(0, 40, s.stages),
+        tail_stage=ints(0, 30, s.stages),
+        micro_batches=rng.integers(1, 5, rows) * (s.stages if s.virtual > 1 else 1),
+        ranks_per_stage=rng.choice([1, 2, 4], rows),
+        gpus_per_node=int(rng.choice([1, 2, 4])),
+        max_time=np.where(rng.random(rows) < 0.8, np.inf, ints(100, 1500)),
+    )

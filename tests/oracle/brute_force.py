@@ -21,7 +21,12 @@ def runs_anywhere(job: Job, c: Mapping[str, Any]) -> bool:
     """Arithmetic of the degrees."""
     model, s = job.model, job.training.sequence_length
     tp, cp, pp, v = c["tensor_parallel"], c["context_parallel"], c["pipeline_parallel"], c["virtual_pipeline_stages"]
-    ep, etp, dp, m = c["expert_parallel"], c["expert_tensor_parallel"], c["data_parallel"], c["gradient_accumulation_steps"]
+    ep, etp, dp, m = (
+        c["expert_parallel"],
+        c["expert_tensor_parallel"],
+        c["data_parallel"],
+        c["gradient_accumulation_steps"],
+    )
     experts = model.moe.num_experts if model.moe else 1
     heads, kv = model.num_attention_heads, model.num_key_value_heads
     if heads % tp or model.hidden_size % tp or (kv % tp and tp % kv):
@@ -94,7 +99,13 @@ def _fsdp(job: Job, c: Mapping[str, Any]) -> bool:
 def _ddp(job: Job, c: Mapping[str, Any]) -> bool:
     del job
     degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
-    if any(c[d] > 1 for d in degrees) or c["zero_stage"] or c["optimizer_offload"] or c["parameter_offload"] or c["activation_offload"]:
+    if (
+        any(c[d] > 1 for d in degrees)
+        or c["zero_stage"]
+        or c["optimizer_offload"]
+        or c["parameter_offload"]
+        or c["activation_offload"]
+    ):
         return False
     known = c["gradient_compression"] in ("none", "fp16", "bf16", "powersgd") and c["precision"] != "fp8"
     return known and c["cross_entropy"] != "vocab_parallel" and not c["cuda_graph"]
@@ -116,8 +127,12 @@ def _megatron_deepspeed(job: Job, c: Mapping[str, Any]) -> bool:
 
 
 _BACKENDS = {
-    "deepspeed": _deepspeed, "megatron": _megatron, "fsdp": _fsdp, "ddp": _ddp, "megatron-deepspeed": _megatron_deepspeed,
-}  # fmt: skip
+    "deepspeed": _deepspeed,
+    "megatron": _megatron,
+    "fsdp": _fsdp,
+    "ddp": _ddp,
+    "megatron-deepspeed": _megatron_deepspeed,
+}
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -161,7 +176,9 @@ def _recomputes(c: Mapping[str, Any], split: tuple[int, ...]) -> Iterator[tuple[
 def _offloads(c: Mapping[str, Any], split: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     if not c["optimizer_offload"]:
         yield (0,) * len(split)
-    elif c["backend"] == "megatron" or (c["backend"] == "deepspeed" and c["pipeline_parallel"] == 1 and c["zero_stage"] == 3):
+    elif c["backend"] == "megatron" or (
+        c["backend"] == "deepspeed" and c["pipeline_parallel"] == 1 and c["zero_stage"] == 3
+    ):
         yield from ((n,) * len(split) for n in range(1, min(split) + 1))
     else:
         yield split
@@ -195,15 +212,20 @@ def _complete(job: Job, c: Mapping[str, Any]) -> Iterator[Configuration]:
                 stages = tuple(
                     Stage(
                         layers=n,
-                        recompute=RecomputeCounts(none=n - f - s, selective=s, full=f, interval=c["recompute_interval"]),
+                        recompute=RecomputeCounts(
+                            none=n - f - s, selective=s, full=f, interval=c["recompute_interval"]
+                        ),
                         optimizer_layers_offloaded=o,
                     )
                     for n, (f, s), o in zip(split, recompute, offloaded, strict=True)
                 )
                 yield Configuration(
-                    backend=BackendChoice(name=c["backend"]), stages=stages, optimizer=job.training.optimizer,
-                    lora=job.training.adapters, **rest,
-                )  # fmt: skip
+                    backend=BackendChoice(name=c["backend"]),
+                    stages=stages,
+                    optimizer=job.training.optimizer,
+                    lora=job.training.adapters,
+                    **rest,
+                )
 
 
 @dataclass(frozen=True)
@@ -214,7 +236,9 @@ class Best:
     configuration: Configuration
 
 
-def best_step(job: Job, choices: Choices, calibration: Calibration, gpus: int, *, per_sequence: bool = False) -> tuple[Best | None, int]:
+def best_step(
+    job: Job, choices: Choices, calibration: Calibration, gpus: int, *, per_sequence: bool = False
+) -> tuple[Best | None, int]:
     """Fastest configuration that fits, and how many there were. Memory is only priced where the time would win."""
     best, seen = None, 0
     for c in configurations(job, choices, gpus):

@@ -32,7 +32,9 @@ def _recomputes(row: Row, split: tuple[int, ...]) -> Iterator[tuple[tuple[int, i
         yield tuple((0, n) for n in split)
         yield from (tuple((f, 0) for _ in split) for f in range(0, min(split) + 1, row.virtual))
     else:
-        each = [[(f, s) for f in range(n + 1) for s in range(n + 1 - f) if row.mixed or f == 0 or s == 0] for n in split]
+        each = [
+            [(f, s) for f in range(n + 1) for s in range(n + 1 - f) if row.mixed or f == 0 or s == 0] for n in split
+        ]
         yield from itertools.product(*each)
 
 
@@ -65,7 +67,9 @@ def pay(row: Row, layout: tuple[StageLayout, ...]) -> Paid:
         modes = [2] * stage.full + [1] * stage.selective + [0] * (stage.layers - stage.full - stage.selective)
         times.append(row.time_stage[s] + sum(row.time_layer[k][m] for k, m in zip(kinds, modes, strict=True)))
         host_kinds = kinds[: stage.offloaded]
-        tails.append(row.tail_stage[s] + sum(row.tail_layer[k] for k in kinds) + sum(row.tail_offload[k] for k in host_kinds))
+        tails.append(
+            row.tail_stage[s] + sum(row.tail_layer[k] for k in kinds) + sum(row.tail_offload[k] for k in host_kinds)
+        )
         for i in range(len(row.selector)):
             used = row.constant[s][i] + sum(row.layer[s][i][k][m] for k, m in zip(kinds, modes, strict=True))
             extreme = modes[0] if row.selector[i] else modes[-1]
@@ -75,5 +79,7 @@ def pay(row: Row, layout: tuple[StageLayout, ...]) -> Paid:
     v, m = row.virtual, row.micro_batches
     time = v * m * max(times) - max(times) + sum(times) + v * max(tails) + v * row.fixed
     fullest = max(sum(n * h for n, h in zip(pattern, hosts, strict=True)) for pattern in row.node_loads)
-    fits = max(peaks) <= row.capacity and fullest <= row.host_capacity and (row.max_time is None or time <= row.max_time)
+    fits = (
+        max(peaks) <= row.capacity and fullest <= row.host_capacity and (row.max_time is None or time <= row.max_time)
+    )
     return Paid(time, max(peaks), fits)

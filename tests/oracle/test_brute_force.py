@@ -4,7 +4,7 @@ import pytest
 
 from cost_models import catalog
 from solver.search import solve
-from tests.oracle.brute_force import best_step, least_memory
+from tests.oracle.brute_force import best_step
 from tests.oracle.instances import instance
 from tests.scale import scaled
 

@@ -45,7 +45,12 @@ def test_inner_problem_equals_enumeration(seed: int) -> None:
             reached = cost(row, layout)
             if reached.fits and expressible(row, layout):
                 assert reached.time == bounds.upper[i] >= fastest
-        if bounds.lower[i] == bounds.upper[i] and row.kinds == 1 and way is not None and expressible(row, layout_of(rows.take([i]), *way)):
+        if (
+            bounds.lower[i] == bounds.upper[i]
+            and row.kinds == 1
+            and way is not None
+            and expressible(row, layout_of(rows.take([i]), *way))
+        ):
             assert fastest == bounds.upper[i]
 
 
@@ -59,7 +64,8 @@ def test_cutoffs_and_limits_change_nothing_but_what_they_forbid(seed: int) -> No
         return
     best = answer.cost.time
     again = solve_row(row, "time", least=int(bound.lower[0]), most=best, deterministic_time=10.0)
-    assert again.cost is not None and again.cost.time == best
+    assert again.cost is not None
+    assert again.cost.time == best
     assert solve_row(row, "time", most=best - 1, deterministic_time=10.0).layout is None
     for limit in (best - 1.0, float(best), best * 2.0):
         assert row_bounds(rows, np.array([limit])).lower[0] <= best

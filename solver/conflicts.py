@@ -1,0 +1,84 @@
+"""Conflicts: a minimal set of demands that no configuration meets together, in the user's own words.
+
+Found by deletion: start from every demand, drop one at a time, keep it dropped while the rest is still infeasible. What
+remains is infeasible, and becomes feasible without any one of its members. `sufficient assumptions` of a solver
+are not minimal; this set is.
+"""
+
+from dataclasses import dataclass, replace
+
+from cost_models.units import gib
+from solver.caps import caps
+from solver.feasibility import feasible
+from solver.nearest_miss import NearestMiss, nearest_miss
+from solver.problem import Problem
+from solver.solution import Dropped
+from solver.space import spaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """One thing that the request insists on: a resource's size, a limit, a wish about a decision."""
+
+    resource: str
+    """gpu_memory, host_memory, max_step_seconds, max_memory_bytes, max_cost_per_step, or the decision's name."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a problem has no configuration."""
+
+    conflict: tuple[Demand, ...]
+    """Minimal; empty when legality alone forbids everything."""
+    nearest_miss: NearestMiss | None
+    rules: tuple[Dropped, ...]
+    """Legality rules that dropped candidates, most first; decisive when nothing is legal."""
+    legal: int
+
+
+def demands(problem: Problem) -> tuple[Demand, ...]:
+    """Everything that could be dropped, the user's wishes first: what they can change soonest is kept to the end."""
+    pool, limits = problem.job.pool, problem.limits
+    wishes = dict.fromkeys(requirement.text for requirement in problem.requirements)
+    out = [Demand(resource=text.split(":")[0], text=text) for text in wishes]
+    for name in ("max_step_seconds", "max_memory_bytes", "max_cost_per_step"):
+        if getattr(limits, name) is not None:
+            out.append(Demand(resource=name, text=f"{name}: {getattr(limits, name)}"))
+    usable = gib(pool.device.usable_memory_bytes)
+    out.append(Demand(resource="gpu_memory", text=f"{usable} of usable memory on each {pool.device.name}"))
+    out.append(Demand(resource="host_memory", text=f"{gib(pool.host_memory_bytes)} of host memory in each node"))
+    return tuple(out)
+
+
+def _only(problem: Problem, kept: tuple[Demand, ...]) -> bool:
+    """Whether some configuration meets these demands, the others set aside."""
+    texts, resources = {d.text for d in kept}, {d.resource for d in kept}
+    names = ("max_step_seconds", "max_memory_bytes", "max_cost_per_step")
+    limits = replace(problem.limits, **{name: None for name in names if name not in resources})
+    asked = replace(problem, limits=limits, requirements=tuple(r for r in problem.requirements if r.text in texts))
+    limit = replace(caps(asked), device_memory="gpu_memory" in resources, host_memory="host_memory" in resources)
+    return bool(feasible(asked, limit))
+
+
+def minimal_conflict(problem: Problem) -> tuple[Demand, ...]:
+    """Demands infeasible together, feasible without any one of them; empty if dropping all does not help."""
+    kept = demands(problem)
+    if not _only(problem, ()):
+        return ()
+    for demand in kept:
+        rest = tuple(d for d in kept if d != demand)
+        if not _only(problem, rest):
+            kept = rest
+    return kept
+
+
+def explain(problem: Problem) -> Explanation:
+    """Why an infeasible problem is infeasible: the conflict, what comes closest, the rules that stand in the way."""
+    at = spaces(problem)
+    legal = sum(int(space.legal.sum()) for space in at)
+    rules = sorted((d for space in at for d in space.dropped), key=lambda d: (-d.candidates, d.backend, d.rule))
+    conflict = minimal_conflict(problem)
+    resources = {demand.resource for demand in conflict}
+    miss = nearest_miss(problem, host_memory="host_memory" in resources) if legal else None
+    return Explanation(conflict=conflict, nearest_miss=miss, rules=tuple(rules), legal=legal)

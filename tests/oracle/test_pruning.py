@@ -1,0 +1,24 @@
+"""Every reduction of the space: optimum with it equals optimum without it, on real prices."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from solver.dominance import Pruning
+from solver.search import solve
+from tests.oracle.instances import instance
+from tests.scale import scaled
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Pruning)])
+def test_a_reduction_never_changes_the_optimum(name: str) -> None:
+    without = replace(Pruning(), **{name: False})
+    compared = 0
+    for seed in range(4000, 4000 + scaled(15, 200)):
+        problem = instance(seed).problem()
+        fast, slow = solve(problem), solve(problem, pruning=without)
+        assert fast.status == slow.status, f"seed {seed}"
+        if fast.configuration is not None:
+            compared += 1
+            assert fast.value == slow.value, f"seed {seed}: {fast.configuration} against {slow.configuration}"
+    assert compared >= 3
