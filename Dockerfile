@@ -40,7 +40,8 @@ EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/livez', timeout=2)"]
-CMD ["meshwright", "serve", "--host", "0.0.0.0", "--port", "8000"]
+# Inside a container the published port decides who reaches it; nothing asks callers who they are.
+CMD ["meshwright", "serve", "--host", "0.0.0.0", "--port", "8000", "--allow-remote"]
 
 # --- executor ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ class ServiceSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MESHWRIGHT_", env_file=".env", extra="ignore", frozen=True)
 
     host: str = "127.0.0.1"
-    port: int = Field(default=8642, ge=0, le=65535)
+    port: int = Field(default=8000, ge=0, le=65535)
     solver_processes: PositiveInt = 1
     """Solves that run at the same time; each takes one core."""
     solve_timeout_seconds: PositiveFloat = 600.0
