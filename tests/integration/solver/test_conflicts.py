@@ -1,0 +1,131 @@
+"""Infeasible problems: the conflict is minimal, the nearest miss least, every relaxation verified on both sides."""
+
+from dataclasses import replace
+
+import pytest
+
+from cost_models import catalog
+from cost_models.ledger import estimate
+from cost_models.memory import memory_ledger
+from solver.conflicts import demands, explain
+from solver.domains import offload_requirements, requirement
+from solver.feasibility import feasible
+from solver.nearest_miss import nearest_miss, phase_needs
+from solver.problem import Limits, Problem
+from solver.relaxations import LEVERS, NUMBERS, SWITCHES, relaxations
+from solver.search import solve
+from tests.oracle.brute_force import configurations
+from tests.oracle.instances import Instance, instance
+from tests.scale import scaled
+
+INFEASIBLE = [
+    s for s in range(scaled(40, 120)) if not feasible(instance(s).problem()) and feasible(instance(s).problem()).legal
+]
+
+
+def _enough(problem: Problem, text: str) -> Problem:
+    """The problem without one demand, by changing the job itself rather than by setting a resource aside."""
+    kept = tuple(r for r in problem.requirements if r.text != text)
+    if len(kept) < len(problem.requirements):
+        return replace(problem, requirements=kept)
+    pool = problem.job.pool
+    if "of usable memory" in text:
+        huge = {"usable_memory_bytes": 2**50, "total_memory_bytes": 2**50, "marketing_memory_bytes": 2**50}
+        pool = pool.model_copy(update={"device": pool.device.model_copy(update=huge)})
+    elif "of host memory" in text:
+        pool = pool.model_copy(update={"host_memory_bytes": 2**50})
+    else:
+        return replace(problem, limits=Limits())
+    job = problem.job
+    cluster = job.cluster.model_copy(update={"pools": (pool,)})
+    return replace(problem, job=type(job)(model=job.model, training=job.training, cluster=cluster))
+
+
+@pytest.mark.parametrize("seed", INFEASIBLE[: scaled(6, 40)])
+def test_a_conflict_is_infeasible_and_dissolves_without_any_one_member(seed: int) -> None:
+    case = instance(seed)
+    problem = case.problem(
+        requirements=(requirement("zero_stage", case.choices["zero_stage"]), *offload_requirements("forbid"))
+    )
+    conflict = explain(problem).conflict
+    assert conflict
+    assert {d.text for d in conflict} <= {d.text for d in demands(problem)}
+    assert not feasible(problem)
+    for demand in conflict:
+        others = [d for d in demands(problem) if d not in conflict]
+        relaxed = problem
+        for text in [d.text for d in others] + [demand.text]:
+            relaxed = _enough(relaxed, text)
+        assert feasible(relaxed), f"without {demand.text!r}"
+
+
+def _least_excess(case: Instance) -> float:
+    """By brute force: least bytes that a configuration lacks per device, host memory aside."""
+    ledgers = (
+        memory_ledger(case.job, c, catalog.calibration(), oom_risk=0.01)
+        for c in configurations(case.job, case.choices, case.gpus)
+    )
+    margins = (
+        ledger.allocated_bytes
+        - (ledger.usable_bytes - ledger.context_bytes - ledger.communicator_bytes)
+        / (ledger.allocated_quantile * ledger.fragmentation_quantile)
+        for ledger in ledgers
+    )
+    return min(margins)
+
+
+@pytest.mark.parametrize("seed", INFEASIBLE[: scaled(5, 40)])
+def test_the_nearest_miss_is_the_least(seed: int) -> None:
+    case = instance(seed)
+    miss = nearest_miss(case.problem(), host_memory=False)
+    assert miss is not None
+    layers = case.job.model.num_hidden_layers
+    assert miss.excess_bytes == pytest.approx(_least_excess(case), abs=1024 * 3 * (layers + 3))
+    ledger = estimate(case.job, miss.configuration, catalog.calibration()).memory
+    needs = phase_needs(ledger)
+    assert max(needs.values()) == pytest.approx(ledger.conservative_bytes)
+    assert miss.shortfall_bytes == max(ledger.conservative_bytes - ledger.usable_bytes, 0.0)
+    assert set(miss.phase_shortfall_bytes) == {p for p, need in needs.items() if need > ledger.usable_bytes}
+
+
+@pytest.mark.parametrize("seed", INFEASIBLE[: scaled(2, 12)])
+def test_relaxations_work_where_they_say_and_not_one_unit_before(seed: int) -> None:
+    problem = instance(seed).problem()
+    tried = {r.lever: r for r in relaxations(problem, ("optimizer", "sequence_length", "device_memory"))}
+    for lever in NUMBERS:
+        if lever.name not in tried or not tried[lever.name].feasible:
+            continue
+        relaxation = tried[lever.name]
+        units = next(u for u in range(1, 2000) if lever.value(problem, u) == relaxation.value)
+        there, before = lever.at(problem, units), lever.at(problem, units - 1)
+        assert there is not None
+        assert before is not None
+        assert solve(there).configuration is not None
+        assert solve(before).configuration is None
+        assert relaxation.infeasible_before
+    for switch in SWITCHES:
+        if switch.name in tried:
+            changed = switch.change(problem)
+            assert changed is not None
+            assert (solve(changed).configuration is not None) == tried[switch.name].feasible
+
+
+def test_a_deadline_is_named_when_only_it_stands_in_the_way() -> None:
+    seed = next(s for s in range(40) if feasible(instance(s).problem()))
+    problem = instance(seed).problem(limits=Limits(max_step_seconds=1e-6))
+    found = explain(problem)
+    assert [d.resource for d in found.conflict] == ["max_step_seconds"]
+
+
+def test_when_nothing_is_legal_the_rules_are_named() -> None:
+    case = instance(next(s for s in range(60) if instance(s).choices["backend"] == ["ddp"]))
+    problem = case.problem(requirements=(requirement("zero_stage", 3),))
+    assert not feasible(problem)
+    found = explain(replace(problem, requirements=(requirement("zero_stage", 3), requirement("precision", "fp32"))))
+    assert found.legal == 0
+    assert "no-sharding" in {d.rule for d in found.rules}
+    assert "zero_stage: 3" in {d.text for d in found.conflict} or not found.conflict
+
+
+def test_levers_have_one_name_each() -> None:
+    assert len(set(LEVERS)) == len(LEVERS)
