@@ -71,6 +71,13 @@ def _largest_moment(pieces: Pieces, kind: int, style: int, *, first: bool) -> An
 
 
 @once
+def mask_bytes(pieces: Pieces) -> Any:
+    """The attention mask that recomputed layers share in the eager ledger. [bytes]"""
+    setting = pieces.setting
+    return pieces.chosen(eager.shared_mask(setting) * setting.tokens, 0.0)
+
+
+@once
 def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool) -> Terms:
     """The layer's own saved tensors, when its backward must first repeat them or when they no longer count as in
     flight.
@@ -85,6 +92,7 @@ def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool
         return {
             "recompute_working_set": everything * interval + cast_bytes(setting, pieces.layers[kind]),
             "recompute_boundary": np.maximum(boundary if first else 0.0, offloaded),
+            "attention_mask": mask_bytes(pieces) if style == EAGER else 0.0,
         }
     if mode == SELECTIVE:
         held = 0.0 if first else saved_bytes(entries, SELECTIVE) * setting.tokens

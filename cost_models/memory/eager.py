@@ -22,14 +22,15 @@ _WRITTEN_OUT = frozenset({"gelu_new", "gelu_fast"})
 def norm(setting: Setting, width: Any, *, rows: Any = 1.0) -> Any:
     """One norm: RMSNorm keeps its fp32 input, the 16-bit normalised input (its weight is trained) and 1/rms.
 
-    LayerNorm is one kernel: input, mean and 1/std. Norms that run in fp32 end to end keep both in fp32.
+    LayerNorm is one kernel: input, mean and 1/std. Norms that run in fp32 end to end keep both in fp32; a LayerNorm
+    spelled out in operators keeps three fp32 copies.
     """
     b, model = setting.activation, setting.model
-    families = [model.model_type in f.full_precision_norm_families for f in setting.frameworks]
-    wide = np.array(families)[setting.strategy.backend] | setting.autocast
+    wide = setting.in_family("full_precision_norm_families") | setting.autocast
     trained = 0.0 if setting.adapters is not None else 1.0
     if model.normalization == "layernorm":
-        return np.where(setting.autocast, 4.0, b) * width + 8.0 * rows
+        kernel = np.where(setting.autocast, 4.0, b) * width + 8.0 * rows
+        return np.where(setting.in_family("written_out_norm_families"), 12.0 * width + 4.0 * rows, kernel)
     normalised = trained * np.where(wide, 4.0, b)
     upcast = np.where(wide | (b < 4), 4.0, b)
     return (upcast + normalised) * width + 4.0 * rows
@@ -46,6 +47,12 @@ def _inputs(setting: Setting, width: Any, linears: Any) -> Any:
 def _norms(setting: Setting) -> list[Saved]:
     model, s = setting.model, setting.sequence_shards
     each = norm(setting, model.hidden_size) / s
+    if model.parallel_residual and model.normalization == "layernorm" and model.norms_per_layer > 1:
+        # Parallel branches norm one and the same input, which is saved once.
+        shared = (
+            np.where(setting.in_family("written_out_norm_families"), 0.0, setting.activation) * model.hidden_size / s
+        )
+        each = each - shared * (model.norms_per_layer - 1) / model.norms_per_layer
     return [
         Saved(operator=f"norm_{i}", part="norm", bytes_per_token=each, modes=UNLESS_SELECTIVE)
         for i in range(model.norms_per_layer)
@@ -54,8 +61,7 @@ def _norms(setting: Setting) -> list[Saved]:
 
 def _low_precision_softmax(setting: Setting) -> Any:
     """Whether eager attention keeps the softmax in the activations' dtype."""
-    low = [setting.model.model_type in f.low_precision_softmax_families for f in setting.frameworks]
-    return np.array(low)[setting.strategy.backend] | (setting.activation == 4.0)
+    return setting.in_family("low_precision_softmax_families") | (setting.activation == 4.0)
 
 
 def _score_map(setting: Setting) -> Any:
@@ -105,6 +111,10 @@ def _attention(setting: Setting) -> list[Saved]:
         Saved(operator="attention_output", part="attention", bytes_per_token=b * q / t),
         Saved(operator="attention_kernel", part="attention", bytes_per_token=kernel),
     ]
+    viewed = np.where(eager, 0.0, setting.in_family("projection_view_families") * b * (q + kv) / t)
+    copied = np.where(eager, 0.0, setting.in_family("concatenated_rotary_families") * b * q / t)
+    parts.append(Saved(operator="projection_view", part="attention", bytes_per_token=viewed))
+    parts.append(Saved(operator="output_copy", part="attention", bytes_per_token=copied))
     if model.qk_norm != "none":
         head = model.qk_norm == "head"
         rows = (n + model.num_key_value_heads) if head else 2
@@ -117,14 +127,25 @@ def _attention(setting: Setting) -> list[Saved]:
 
 
 def _mask(setting: Setting) -> list[Saved]:
-    """A padding mask is expanded to one s x s map per sample, kept by every sdpa layer. Source: transformers
-    `masking_utils`.
+    """A padding mask is expanded to one s x s map per sample, kept by every sdpa layer.
+
+    Source: transformers `masking_utils`, sdpa_mask.
     """
     if not setting.job.training.padded:
         return []
     length = setting.job.training.sequence_length
     kept = np.where(setting.materialised, 0.0, setting.activation * length)
     return [Saved(operator="attention_mask", part="attention", bytes_per_token=kept)]
+
+
+@once
+def shared_mask(setting: Setting) -> Any:
+    """The s x s map per sample that recomputed layers keep as their argument, once for all of them. [bytes per token]
+
+    Source: transformers `masking_utils`, eager_mask; torch `utils/checkpoint.py`.
+    """
+    needed = setting.materialised | setting.job.training.padded
+    return np.where(needed, setting.activation * setting.job.training.sequence_length, 0.0)
 
 
 def _latent_attention(setting: Setting) -> list[Saved]:
@@ -211,8 +232,7 @@ def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     h = model.hidden_size
     parts = _norms(setting)
     linears = 2 if model.parallel_residual and model.norms_per_layer == 1 else 1
-    fused = [model.model_type in f.fused_projection_families for f in setting.frameworks]
-    projections = np.where(np.array(fused)[setting.strategy.backend], 1.0, 3.0)
+    projections = np.where(setting.in_family("fused_projection_families"), 1.0, 3.0)
     attention_input = _inputs(setting, h, projections) / s
     parts.append(
         Saved(operator="attention_input", part="norm", bytes_per_token=attention_input, modes=UNLESS_SELECTIVE)

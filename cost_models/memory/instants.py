@@ -211,8 +211,10 @@ def stage_activation_terms(pieces: Pieces, stage_class: int) -> Terms:
     context = np.asarray(setting.strategy.context_parallel, dtype=np.float64)
     rotary = 2.0 * setting.activation * model.head_dim * training.sequence_length / context
     rotary = rotary if model.position_embedding == "rotary" else 0.0 * rotary
-    ids = 16.0 * setting.tokens
-    return {"stage_activations": rotary + ids + 0.0 * stage_class}
+    kept = rotary + 16.0 * setting.tokens
+    if model.embedding_norm and stage_class in WITH_EMBEDDING:
+        kept = kept + eager.norm(setting, model.hidden_size) * setting.tokens / setting.sequence_shards
+    return {"stage_activations": kept}
 
 
 def activation_terms(pieces: Pieces, kind: int, mode: int) -> Terms:
@@ -260,6 +262,8 @@ def _loss_working(pieces: Pieces, stage_class: int, mode: int) -> Terms:
     else:
         output = setting.activation * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         terms["backward_working_set"] = output
+    if mode == FULL:
+        terms["attention_mask"] = backward.mask_bytes(pieces)
     if stage_class in WITH_EMBEDDING and mode == NONE:
         terms["activations"] = -_unneeded_first_norm(setting)
     return terms

@@ -110,7 +110,7 @@ def _working(pieces: Pieces, working: FloatArray, instant: int) -> None:
     for r in range(len(RECOMPUTES)):
         if instant in _BACKWARD:
             working[:, :, instant, r] = np.reshape(peak_bytes(pieces, r, first=instant == BACKWARD_FIRST), (-1, 1))
-        elif r == 0 or (instant == LOSS and pieces.setting.adapters is not None):
+        elif r == 0 or instant == LOSS:
             for c in range(len(STAGE_CLASSES)):
                 working[:, c, instant, r] = total(working_terms(pieces, c, instant, r))
         else:

@@ -142,6 +142,12 @@ class FrameworkFacts(Spec):
     """`model_type`s whose eager attention keeps the softmax in the compute dtype."""
     fused_projection_families: tuple[str, ...] = ()
     """`model_type`s that project queries, keys and values in one linear map."""
+    projection_view_families: tuple[str, ...] = ()
+    """Those of them whose values stay a view of the whole projection."""
+    concatenated_rotary_families: tuple[str, ...] = ()
+    """`model_type`s that rotate a part of each head and join it with the rest, so that the output is copied."""
+    written_out_norm_families: tuple[str, ...] = ()
+    """`model_type`s that spell LayerNorm out in fp32 operators."""
 
     load_copy: Literal["model", "file", "shard", "none"] = "file"
     """Host copy per rank while weights are loaded: the whole model, one checkpoint file, or the rank's own shard."""
