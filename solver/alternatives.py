@@ -1,7 +1,7 @@
 """Runners-up: the best configurations that differ from the winner in structure, and why each lost."""
 
 from solver.best_first import Open, Search
-from solver.bounds.row import layout_of
+from solver.bounds.row import layout_of, row_bounds
 from solver.incumbent import Incumbent
 from solver.layout import Row, cost, expressible
 from solver.problem import Problem
@@ -38,7 +38,10 @@ def alternatives(problem: Problem, search: Search, winner: Incumbent) -> tuple[A
             continue
         seen.add(signature)
         model, strategy = row.group.batch.row(row.index), row.group.rows.strategy.row(row.index)
-        layout = layout_of(row.group.batch.take([row.index]), *row.way)
+        alone = row.group.batch.take([row.index])
+        # The search stopped bounding this row when it was beaten; its own best layout is fairer to it.
+        way = row_bounds(alone).way[0] or row.way
+        layout = layout_of(alone, *way)
         paid = cost(model, layout)
         if not (paid.fits and expressible(model, layout)):
             continue

@@ -103,11 +103,13 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None) -> Bounds:
     lower, upper = np.full(n, np.inf), np.full(n, np.inf)
     chosen: list[tuple[Way, Level] | None] = [None] * n
     limit = batch.max_time if limit is None else np.minimum(limit, batch.max_time)
+    quick_times = [(way, quick_time(batch, way)) for way in ways(batch.shape)]
     for level in offload.levels(batch.shape):
         saved: FloatArray | None = None
         ranges: CountRange | None = None
-        for way in ways(batch.shape):
-            quick = quick_bound(batch, way, level)
+        tail = batch.shape.virtual * quick_tail(batch, level)
+        for way, time in quick_times:
+            quick = time + tail
             at = np.nonzero(quick <= limit)[0]
             lower = np.where(quick <= limit, lower, np.minimum(lower, quick))
             if not len(at):
@@ -125,20 +127,28 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None) -> Bounds:
     return Bounds(lower=lower, upper=np.where(upper > batch.max_time, np.inf, upper), way=tuple(chosen))
 
 
-def quick_bound(batch: Batch, way: Way, level: Level) -> FloatArray:
-    """Bound of one way without looking at memory: what it recomputes and offloads, at least. (n,) [ticks]"""
+def quick_time(batch: Batch, way: Way) -> FloatArray:
+    """Micro-batches of a way, without looking at memory: what it recomputes, at least. (n,) [ticks]"""
     name, first, _ = way
+    every = counts_of(batch.shape)
     modes = batch.time.layer[:, :, int(first)] if name == "mode" else batch.time.layer.min(axis=2)
-    total = batch.time_stage.sum(axis=1) + modes @ counts_of(batch.shape)
+    total = batch.time_stage.sum(axis=1) + modes @ every
     if name == "count":
-        plain = batch.time_stage.sum(axis=1) + batch.time.layer[:, :, NONE] @ counts_of(batch.shape)
+        plain = batch.time_stage.sum(axis=1) + batch.time.layer[:, :, NONE] @ every
         total = plain + first * batch.shape.stages * stage.price(batch, NONE, FULL)[:, 0, 0]
     slowest = np.ceil(total / batch.shape.stages)
+    result: FloatArray = batch.slope * slowest + np.maximum(total, slowest)
+    return result
+
+
+def quick_tail(batch: Batch, level: Level) -> FloatArray:
+    """Work after the last micro-batch of a level, at least, with what does not depend on the layout. (n,) [ticks]"""
     tail = batch.tail_stage.max(axis=1) + np.minimum(batch.time.layer_tail.min(axis=1), 0) * batch.shape.num_layers
     if batch.shape.offloads:
         tail = tail + np.minimum(batch.time.layer_offload.min(axis=1), 0) * batch.shape.num_layers
         tail = np.maximum(tail, offload.least_offload_tail(batch, level))
-    return _objective(batch, slowest, np.maximum(total, slowest), tail)
+    result: FloatArray = tail + batch.time.fixed
+    return result
 
 
 def _bounds(
