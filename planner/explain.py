@@ -14,15 +14,15 @@ from planner.prediction import rounded, verdict
 
 _VERDICTS: dict[Verdict, str] = {"fits": "fits", "at_risk": "is at risk of running out", "does_not_fit": "does not fit"}
 
+_KERNELS = ("cross_entropy", "fused_kernels")
+
 
 def explain(
     job: Job, configuration: Configuration, predicted: Prediction, calibration: Calibration, *, oom_risk: float
 ) -> tuple[Explanation, ...]:
     """The binding constraint, then one sentence for each neighbour."""
-    found = [binding(predicted)]
-    for neighbour in neighbours(configuration):
-        found.append(_compared(job, neighbour, predicted, calibration, oom_risk))
-    return tuple(found)
+    compared = (_compared(job, neighbour, predicted, calibration, oom_risk) for neighbour in neighbours(configuration))
+    return (binding(predicted), *(entry for entry in compared if entry is not None))
 
 
 def binding(predicted: Prediction) -> Explanation:
@@ -45,9 +45,12 @@ def binding(predicted: Prediction) -> Explanation:
 
 def _compared(
     job: Job, neighbour: Neighbour, predicted: Prediction, calibration: Calibration, oom_risk: float
-) -> Explanation:
+) -> Explanation | None:
+    """What the choice buys over the neighbour; None where the back end has no such kernel to choose."""
     head = f"{neighbour.subject} {neighbour.chosen} rather than {neighbour.instead}"
     broken = violations(job, neighbour.configuration)
+    if broken and neighbour.subject in _KERNELS:
+        return None
     if broken:
         return Explanation(kind="choice", subject=neighbour.subject, text=f"{head}: that is not legal, {broken[0]}")
     other = estimate(job, neighbour.configuration, calibration, oom_risk=oom_risk)

@@ -25,6 +25,8 @@ def neighbours(c: Configuration) -> Iterator[Neighbour]:
     yield from _zero(c)
     yield from _micro_batch(c)
     yield from _degrees(c)
+    yield from _pipeline(c)
+    yield from _experts(c)
     yield from _offloads(c)
     yield from _flags(c)
 
@@ -88,20 +90,58 @@ def _degrees(c: Configuration) -> Iterator[Neighbour]:
                 yield Neighbour(name, f"{degree}", f"{other}", moved)
 
 
-def _moved(c: Configuration, name: str, degree: int, other: int) -> Configuration | None:
+def _moved(
+    c: Configuration, name: str, degree: int, other: int, stages: tuple[Stage, ...] | None = None
+) -> Configuration | None:
     data, steps = c.data_parallel * degree, c.gradient_accumulation_steps * other
     if other < 1 or (other < degree and degree % 2) or data % other or steps % degree:
+        return None
+    if stages is not None and not stages:
         return None
     changes: dict[str, Any] = {
         name: other,
         "data_parallel": data // other,
         "gradient_accumulation_steps": steps // degree,
     }
+    if stages is not None:
+        layers, virtual = sum(stage.layers for stage in stages), c.virtual_pipeline_stages
+        keeps = other > 1 and layers % (other * virtual) == 0
+        changes |= {"stages": stages, "virtual_pipeline_stages": virtual if keeps else 1}
     if name == "tensor_parallel":
-        changes["sequence_parallel"] = c.sequence_parallel and other > 1
+        changes["sequence_parallel"] = other > 1 and (
+            c.sequence_parallel or (degree == 1 and c.backend.name != "deepspeed")
+        )
         if c.expert_tensor_parallel > other:
             changes["expert_tensor_parallel"] = other
     return _changed(c, **changes)
+
+
+def _pipeline(c: Configuration) -> Iterator[Neighbour]:
+    """Half or twice the stages, evenly filled; only where all layers are treated alike, as others have no neighbour."""
+    modes = {mode for stage in c.stages for mode in RECOMPUTES if getattr(stage.recompute, mode)}
+    if len(modes) > 1 or any(stage.optimizer_layers_offloaded for stage in c.stages):
+        return
+    layers, stages = sum(stage.layers for stage in c.stages), c.pipeline_parallel
+    for other in (stages // 2, stages * 2):
+        moved = _moved(c, "pipeline_parallel", stages, other, stages=_even(layers, other, *modes))
+        if moved is not None:
+            yield Neighbour("pipeline_parallel", f"{stages}", f"{other}", moved)
+
+
+def _even(layers: int, stages: int, mode: str) -> tuple[Stage, ...]:
+    if stages < 1 or layers % stages:
+        return ()
+    counts = RecomputeCounts.model_validate({mode: layers // stages})
+    return (Stage(layers=layers // stages, recompute=counts),) * stages
+
+
+def _experts(c: Configuration) -> Iterator[Neighbour]:
+    if c.expert_parallel == 1:
+        return
+    for other in (c.expert_parallel // 2, c.expert_parallel * 2):
+        if (c.data_parallel * c.context_parallel) % other == 0:
+            moved = _changed(c, expert_parallel=other)
+            yield Neighbour("expert_parallel", f"{c.expert_parallel}", f"{other}", moved)
 
 
 def _offloads(c: Configuration) -> Iterator[Neighbour]:

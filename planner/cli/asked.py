@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cost_models.errors import BrokenRule, SpecError
-from planner.constraints import Constraints
-from planner.reading import read_yaml
-from planner.request import PlanRequest, inline_files, load_request
+
+if TYPE_CHECKING:
+    from planner.request import PlanRequest
 
 File = Annotated[Path | None, typer.Option("--file", "-f", help="Request in YAML or JSON.", show_default=False)]
 Model = Annotated[str | None, typer.Option("--model", help="Preset, Hub id (org/name) or path of a config.json.")]
@@ -54,6 +54,8 @@ def request_data(
     Raises:
         SpecError: the file or a flag cannot be read.
     """
+    from planner.request import inline_files, load_request
+
     data = load_request(file) if file is not None else {}
     given = {key: value for key, value in flags.items() if value is not None}
     if "model" in given:
@@ -73,12 +75,14 @@ def request_data(
     return inline_files(data, Path())
 
 
-def read_request(data: dict[str, Any]) -> PlanRequest:
+def read_request(data: dict[str, Any]) -> "PlanRequest":
     """The request, validated.
 
     Raises:
         SpecError: naming the field and both sides of the broken rule.
     """
+    from planner.request import PlanRequest
+
     for key, flag in (("model", "--model"), ("cluster", "--device and --gpus"), ("training", "--sequence-length")):
         if key not in data:
             raise SpecError(f"{key} is missing: give a request with -f, or {flag}")
@@ -86,7 +90,7 @@ def read_request(data: dict[str, Any]) -> PlanRequest:
 
 
 def _model(text: str) -> dict[str, str]:
-    """A preset's name, else a file, else a Hub id."""
+    """A file, else a Hub id, else a preset's name."""
     if text.endswith(".json") or Path(text).exists():
         return {"config": text}
     return {"hub": text} if "/" in text else {"preset": text}
@@ -126,6 +130,10 @@ def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
 
 
 def _set(data: dict[str, Any], item: str, decisions: str) -> None:
+    from planner.constraints import Constraints
+    from planner.reading import read_yaml
+    from planner.request import PlanRequest
+
     path, equals, text = item.partition("=")
     if not equals or not path.strip():
         raise SpecError(f"--set {item!r} is not KEY=VALUE")

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from planner.settings import settings
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -23,6 +21,8 @@ PLAIN_WIDTH = 120
 def result_console() -> "Console":
     """Standard output for tables; plain where it is no terminal or NO_COLOR is set."""
     from rich.console import Console
+
+    from planner.settings import settings
 
     width = settings().width or (None if sys.stdout.isatty() else PLAIN_WIDTH)
     return Console(width=width, highlight=False)
@@ -58,6 +58,8 @@ def progress(what: str, *, quiet: bool) -> Iterator[Report | None]:
 
 
 def _occasional(what: str) -> Report:
+    from planner.settings import settings
+
     every, last = settings().progress_seconds, time.monotonic()
 
     def report(text: str) -> None:

@@ -19,7 +19,7 @@ class MegatronExporter:
     """Flags: megatron/training/arguments.py of these releases."""
 
     name = "megatron"
-    versions = SpecifierSet(">=0.12,<0.20")
+    versions = SpecifierSet(">=0.12,<0.18")
 
     def unsupported(self, plan: Plan) -> tuple[str, ...]:
         """What the flags cannot say of this plan."""

@@ -11,6 +11,9 @@ from planner.exporters.base import Artifact
 from planner.neighbours import recompute_text
 from planner.plan import Optimality, Plan, Prediction
 
+LEAST_SHOWN = 1e-4
+"""Probabilities below this are not told apart."""
+
 
 def plan_view(console: Console, plan: Plan) -> None:
     """The answer from the top: what, how sure, why, why not the others."""
@@ -51,10 +54,14 @@ def _head(console: Console, plan: Plan, predicted: Prediction) -> None:
     )
     console.print(
         f"{gib(memory.conservative_bytes)} of {gib(memory.usable_bytes)} GiB at the asked risk; "
-        f"probability of running out of memory {percent(memory.oom_probability, 2)}",
+        f"probability of running out of memory {_probability(memory.oom_probability)}",
         soft_wrap=True,
     )
     console.print()
+
+
+def _probability(value: float) -> str:
+    return percent(value, 2) if value >= LEAST_SHOWN else f"below {percent(LEAST_SHOWN, 2)}"
 
 
 def _configuration(console: Console, plan: Plan) -> None:
