@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cost_models.specs.base import Spec
 from cost_models.specs.choices import Attention, Method, Optimizer, Precision
@@ -50,6 +50,23 @@ class TrainingSpec(Spec):
     expert_imbalance: float = Field(default=1.0, ge=1.0)
     """Load of the fullest expert over the mean; 1.0 when padded to capacity or forced balanced."""
 
+    state_precision: Literal["auto", "mixed", "pure"] = "auto"
+    """What a 16-bit precision means for weights, gradients and optimizer states: `mixed` keeps an fp32 copy, `pure`
+    none; `auto` is the back end's own."""
+    optimizer_in_backward: bool = False
+    """Each gradient is applied and freed as soon as backward has made it (no accumulation is possible then)."""
+    optimizer_paged: bool = False
+    """Optimizer states are paged to the host when the device is short of memory."""
+    reference_model: bool = False
+    """A frozen copy of the model beside the trained one, as preference and RL losses keep."""
+    eval_kept_samples: NonNegativeInt = 0
+    """Evaluation samples whose logits stay on the device until the evaluation ends (metrics computed over all)."""
+    offload_to: Literal["cpu", "nvme"] = "cpu"
+    load: Literal["auto", "sharded", "whole_on_host", "whole_on_device"] = "auto"
+    """How weights reach the devices: shard by shard, or a whole 16-bit model first, per rank, on its host or device."""
+    save: Literal["auto", "sharded", "whole_on_device"] = "auto"
+    """How a checkpoint leaves them: `whole_on_device` gathers all weights on a device."""
+
     @property
     def batch_range(self) -> BatchRange:
         """The global batch as a range, a single value included."""
@@ -58,6 +75,8 @@ class TrainingSpec(Spec):
 
     @model_validator(mode="after")
     def _adapters(self) -> "TrainingSpec":
+        if self.optimizer_in_backward and self.method != "full":
+            raise BrokenRuleValue(f"optimizer_in_backward is given but method is {self.method}; it needs method: full")
         if self.method == "full" and self.lora is not None:
             raise BrokenRuleValue("lora is given but method is full; say method: lora or qlora")
         return self

@@ -1,5 +1,6 @@
-"""`meshwright validate`: predictions against published measurements, nothing fitted on them."""
+"""`meshwright validate`: predictions against published measurements and user reports, nothing fitted on them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,24 +11,54 @@ from planner.cli import asked, output
 
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of measurement CSVs; the shipped ones if left out.")]
 Rows = Annotated[Path | None, typer.Option("--rows", help="Write every row with its prediction as CSV.")]
+Cases = Annotated[
+    Path | None, typer.Option("--cases", help="Score answers to user reports instead: JSON lines, see docs/cases.md.")
+]
 
 
-def validate_command(data: Data = None, rows: Rows = None, as_json: asked.Json = False) -> None:
+def validate_command(
+    data: Data = None, rows: Rows = None, cases: Cases = None, as_json: asked.Json = False
+) -> None:
     """Predict every row of published measurements with the shipped calibration and print the errors."""
+    if cases is not None:
+        if data is not None:
+            raise SpecError(f"--cases {cases} and --data {data} exclude each other")
+        _score(cases, rows, as_json=as_json)
+        return
     from planner.validate import render, validate
 
     with output.progress("validating", quiet=as_json) as report:
         found = validate(data, progress=_counted(report))
-    if rows is not None:
-        try:
-            rows.write_text(found.rows_csv(), encoding="utf-8")
-        except OSError as error:
-            raise SpecError(f"--rows {rows}: {error.strerror}") from error
-        output.say(f"wrote {rows}")
+    _write(rows, found.rows_csv)
     if as_json:
         output.print_json(found.to_dict())
     else:
         output.result_console().print(render(found))
+
+
+def _score(cases: Path, rows: Path | None, *, as_json: bool) -> None:
+    """User reports: what was judged, verdicts and limits right, and what the others lack."""
+    from planner.validate.case_table import render_cases
+    from planner.validate.cases import score_cases
+
+    with output.progress("answering", quiet=as_json) as report:
+        found = score_cases(cases, progress=_counted(report))
+    _write(rows, found.rows_csv)
+    if as_json:
+        output.print_json(found.to_dict())
+    else:
+        output.result_console().print(render_cases(found))
+
+
+def _write(rows: Path | None, text: Callable[[], str]) -> None:
+    """Write the rows where they are asked for."""
+    if rows is None:
+        return
+    try:
+        rows.write_text(text(), encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"--rows {rows}: {error.strerror}") from error
+    output.say(f"wrote {rows}")
 
 
 def _counted(report: "output.Report | None") -> "output.Counted | None":

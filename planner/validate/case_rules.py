@@ -1,0 +1,220 @@
+"""What a report's own numbers break before anything is launched; each rule needs only the numbers that it compares.
+
+The back ends' full rules (solver/legality) need a whole configuration; reports seldom state one.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from cost_models import catalog
+from cost_models.errors import SpecError
+from planner.datasets.cases import UserCase
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRule:
+    """One rule: where it can be asked, what it says when broken, and who says so."""
+
+    id: str
+    broken: Callable[[UserCase], str]
+    """Both sides of the broken rule, or ""."""
+    source: str
+
+
+def broken_rules(case: UserCase) -> tuple[str, ...]:
+    """Every rule that the stated numbers break, in one line each."""
+    found = ((rule, rule.broken(case)) for rule in RULES)
+    return tuple(f"{rule.id}: {message}" for rule, message in found if message)
+
+
+def _framework(case: UserCase) -> str:
+    return case.text("config", "framework")
+
+
+def _degree(case: UserCase, key: str) -> int:
+    return case.whole("config", key) or 1
+
+
+def _groups(case: UserCase) -> str:
+    heads, groups = case.number("model", "heads"), case.number("model", "kv_heads")
+    if groups is not None and groups < 1:
+        return f"kv_heads {groups:g} is not positive"
+    if heads and groups and heads % groups:
+        return f"heads {heads:g} is no multiple of kv_heads {groups:g}"
+    return ""
+
+
+def _heads_by_tensor(case: UserCase) -> str:
+    heads, groups, tp = case.whole("model", "heads"), case.whole("model", "kv_heads"), _degree(case, "tp")
+    if heads and heads % tp:
+        return f"heads {heads} is no multiple of tensor parallel {tp}"
+    if groups and groups % tp and (tp % groups or "titan" in _framework(case)):
+        return f"kv_heads {groups} and tensor parallel {tp} do not divide each other"
+    return ""
+
+
+def _heads_by_sequence(case: UserCase) -> str:
+    degree = case.whole("config", "sp") or case.whole("config", "ulysses")
+    heads, groups = case.whole("model", "heads"), case.whole("model", "kv_heads")
+    if not degree or degree == 1 or "ring" in _framework(case):
+        return ""
+    if heads and heads % degree:
+        return f"heads {heads} is no multiple of sequence parallel {degree}"
+    if groups and groups % degree and degree % groups:
+        return f"kv_heads {groups} and sequence parallel {degree} do not divide each other"
+    return ""
+
+
+def _layers_by_stages(case: UserCase) -> str:
+    layers, pp, vpp = case.whole("model", "layers"), _degree(case, "pp"), _degree(case, "vpp")
+    text = " ".join(f"{key} {value}" for key, value in case.config.items() if value is not None).lower()
+    uneven = re.search(r"layout|first_stage|first[- _]pipeline|last[- _]pipeline|account_for|\buneven\b", text)
+    if layers and pp > layers:
+        return f"{pp} pipeline stages but {layers} layers"
+    if layers and pp > 1 and layers % (pp * vpp) and not uneven and "deepspeed" not in _framework(case):
+        return f"layers {layers} is no multiple of pipeline {pp} x virtual {vpp}"
+    return ""
+
+
+def _virtual(case: UserCase) -> str:
+    pp, vpp = case.whole("config", "pp"), _degree(case, "vpp")
+    return f"virtual stages {vpp} without a pipeline" if vpp > 1 and pp == 1 else ""
+
+
+def _world(case: UserCase) -> str:
+    world = case.whole("hardware", "n_gpus")
+    product = prod(_degree(case, key) for key in ("tp", "pp", "cp"))
+    if world and product > world:
+        return f"tensor x pipeline x context = {product} exceeds {world} devices"
+    if world and world % product:
+        return f"{world} devices is no multiple of tensor x pipeline x context = {product}"
+    return ""
+
+
+def _experts(case: UserCase) -> str:
+    experts, ep = case.whole("model", "experts"), _degree(case, "ep")
+    if ep == 1:
+        return ""
+    if experts and experts % ep:
+        return f"experts {experts} is no multiple of expert parallel {ep}"
+    world = case.whole("hardware", "n_gpus")
+    here = world // _degree(case, "pp") if world else 0
+    if world and here % (ep * (case.whole("config", "etp") or 1)):
+        return f"{here} devices of a stage is no multiple of expert parallel {ep}"
+    return ""
+
+
+def _expert_tensor(case: UserCase) -> str:
+    parallel = case.stated("config", "sequence_parallel")
+    if case.whole("model", "experts") and _degree(case, "tp") > 1 and parallel is False:
+        return f"experts with tensor parallel {_degree(case, 'tp')} need sequence parallelism"
+    return ""
+
+
+def _data_parallel(case: UserCase) -> int | None:
+    world = case.whole("hardware", "n_gpus")
+    stated = case.whole("config", "dp")
+    product = prod(_degree(case, key) for key in ("tp", "pp", "cp", "sp"))
+    return stated or (world // product if world and world % product == 0 else None)
+
+
+def _batch(case: UserCase) -> str:
+    batch = case.whole("config", "global_batch")
+    micro, steps, dp = case.whole("config", "micro_batch"), case.whole("config", "grad_accum"), _data_parallel(case)
+    if not batch or not micro or not dp:
+        return ""
+    if steps and micro * steps * dp != batch:
+        low = batch // (micro * dp) * micro * dp
+        return (
+            f"global batch {batch} is not micro-batch {micro} x steps {steps} x data parallel {dp} = "
+            f"{micro * steps * dp}; {low or micro * dp} and {low + micro * dp} can be made"
+        )
+    return f"global batch {batch} is no multiple of {micro} x data parallel {dp}" if batch % (micro * dp) else ""
+
+
+def _micro_batches(case: UserCase) -> str:
+    steps, pp, vpp = case.whole("config", "grad_accum"), _degree(case, "pp"), _degree(case, "vpp")
+    if steps and vpp > 1 and steps % pp and "megatron" in _framework(case):
+        return f"{steps} micro-batches is no multiple of pipeline {pp}, which interleaving needs"
+    return ""
+
+
+def _sharded_pipeline(case: UserCase) -> str:
+    stage, pp = case.number("config", "zero_stage"), _degree(case, "pp")
+    if stage is not None and stage >= _GRADIENT_STAGE and pp > 1:
+        return f"ZeRO stage {stage:g} with {pp} pipeline stages"
+    return ""
+
+
+_GRADIENT_STAGE: Final = 2
+
+
+def _device_precision(case: UserCase) -> str:
+    text = case.text("config", "precision")
+    wanted = "fp8" if "fp8" in text else "bf16" if re.match(r"(?:pure )?(?:bf16|bfloat16)", text) else ""
+    name = str(case.stated("hardware", "gpu") or "")
+    if not wanted or {"config.precision", "hardware.gpu"} & case.assumed_fields or "/" in text:
+        return ""
+    try:
+        devices = catalog.device_candidates(name)
+    except SpecError:
+        return ""
+    lacking = all(wanted not in device.peak_flops for device in devices)
+    return f"{wanted} on {name}, whose tensor cores lack it" if lacking else ""
+
+
+def _device_kernel(case: UserCase) -> str:
+    name, text = str(case.stated("hardware", "gpu") or ""), case.text("config", "attention")
+    second = re.search(r"flash[- _]?attn?(?:ention)?[- _]?(?:v)?2|\bfa-?2|flash_attention_2", text)
+    if second and re.search(r"v100|\bt4\b|rtx 20|p100|p40", name.lower()):
+        return f"flash-attention 2 on {name}, which needs compute capability 8.0"
+    return ""
+
+
+def _backward_optimizer(case: UserCase) -> str:
+    steps = case.whole("config", "grad_accum")
+    if "backward" in case.text("config", "optimizer") and steps and steps > 1:
+        return f"an optimizer inside backward with {steps} accumulated micro-batches"
+    return ""
+
+
+def _sequence_shards(case: UserCase) -> str:
+    length, cp = case.whole("config", "seq_len"), _degree(case, "cp")
+    if length and cp > 1 and length % (2 * cp):
+        return f"sequence {length} is no multiple of 2 x context parallel {cp}"
+    tp = _degree(case, "tp")
+    if length and tp > 1 and case.stated("config", "sequence_parallel") is True and length % (cp * tp):
+        return f"sequence {length} is no multiple of tensor parallel {tp}"
+    return ""
+
+
+def _vocabulary(case: UserCase) -> str:
+    rows, tp = case.whole("model", "vocab"), _degree(case, "tp")
+    pads = re.search(r"megatron|nemo|bridge|swift|neox", _framework(case))
+    if rows and tp > 1 and rows % tp and not pads:
+        return f"vocabulary {rows} is no multiple of tensor parallel {tp}, and {_framework(case)} does not pad it"
+    return ""
+
+
+RULES: Final = (
+    NumberRule("kv_heads", _groups, "arXiv:2305.13245, section 2.2: query heads are divided into groups"),
+    NumberRule("heads_tp", _heads_by_tensor, "Megatron-LM core/transformer/transformer_config.py"),
+    NumberRule("heads_sp", _heads_by_sequence, "arXiv:2309.14509, section 3.1; verl, ulysses_sequence_parallel_size"),
+    NumberRule("layers_pp", _layers_by_stages, "Megatron-LM training/arguments.py"),
+    NumberRule("virtual", _virtual, "Megatron-LM training/arguments.py"),
+    NumberRule("world", _world, "Megatron-LM core/parallel_state.py"),
+    NumberRule("experts", _experts, "Megatron-LM core/parallel_state.py"),
+    NumberRule("experts_tp", _expert_tensor, "Megatron-LM core/transformer/moe/README.md"),
+    NumberRule("batch", _batch, "DeepSpeed runtime/config.py, _batch_assertion"),
+    NumberRule("micro_batches", _micro_batches, "Megatron-LM core/pipeline_parallel/schedules.py"),
+    NumberRule("zero_pp", _sharded_pipeline, "DeepSpeed runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 are incompatible"),
+    NumberRule("precision", _device_precision, "NVIDIA CUDA C++ programming guide, compute capabilities"),
+    NumberRule("kernel", _device_kernel, "github.com/Dao-AILab/flash-attention README: Ampere or newer"),
+    NumberRule("in_backward", _backward_optimizer, "torchtune recipes/full_finetune_single_device.py"),
+    NumberRule("sequence", _sequence_shards, "Megatron-LM core/utils.py, get_batch_on_this_cp_rank"),
+    NumberRule("vocabulary", _vocabulary, "torch.distributed.tensor.parallel documents, RowwiseParallel"),
+)
+"""In the order they are reported."""
