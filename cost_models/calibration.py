@@ -82,5 +82,7 @@ class Calibration(Spec):
 
     def scaled(self, changes: Mapping[str, Any], version: str) -> "Calibration":
         """A new calibration with some factors' values replaced."""
-        factors = {k: f.model_copy(update={"value": changes[k]}) if k in changes else f for k, f in self.factors.items()}
+        factors = {
+            k: f.model_copy(update={"value": changes[k]}) if k in changes else f for k, f in self.factors.items()
+        }
         return Calibration(version=version, factors=factors, data=self.data)

@@ -43,7 +43,12 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
     per_node = np.clip(np.floor(domain / stride), 1.0, size)
     link, network = pool.intra_node_link, pool.inter_node_link
     joined = np.minimum(size * stride, domain) <= pool.link_domain
-    direct = link.bandwidth * link_efficiency(frame) / (stride if link.shared_by_node else 1.0)
+    direct = (
+        link.bandwidth
+        * link_efficiency(frame)
+        * _crossing(frame, size * stride)
+        / (stride if link.shared_by_node else 1.0)
+    )
     bridged = min(link.bandwidth, frame.device.pcie_bandwidth) * frame.factor("link_efficiency", "pcie") / stride
     cards = pool.gpus_per_node if network.shared_by_node else 1.0
     return Group(
@@ -56,6 +61,17 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
         link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
         network_latency=network.latency_seconds + frame.factor("network_step_seconds", network.name, "default"),
     )
+
+
+def _crossing(frame: Frame, span: Any) -> Any:
+    """Share of a host bridge's rate that is left to a group spanning both sockets of a server.
+
+    Source: NCCL user guide, environment variables (paths PHB and SYS differ in bandwidth); value fitted.
+    """
+    pool = frame.job.pool
+    crosses = np.minimum(span, pool.gpus_per_node) > frame.factor("devices_per_socket")
+    bridge = pool.intra_node_link.shared_by_node
+    return np.where(crosses & bridge, frame.factor("socket_crossing_efficiency"), 1.0)
 
 
 def link_efficiency(frame: Frame) -> float:

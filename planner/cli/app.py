@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from cost_models.errors import MeshwrightError, SpecError
-from planner.cli import catalogue, estimate, export, plan, validate
+from planner.cli import calibrate, catalogue, estimate, export, plan, validate
 from planner.errors import PlannerError
 
 GROUP: Final = "meshwright.commands"
@@ -72,6 +72,7 @@ app.command("plan")(plan.plan_command)
 app.command("estimate")(estimate.estimate_command)
 app.command("export")(export.export_command)
 app.command("validate")(validate.validate_command)
+app.command("calibrate")(calibrate.calibrate_command)
 app.command("models")(catalogue.models_command)
 app.command("devices")(catalogue.devices_command)
 

@@ -73,7 +73,7 @@ def estimated(
         return batches.linearised(centres | dict(zip(names, np.exp(theta).tolist(), strict=True)), names)
 
     problem = Problem(linearised, weight, centre, sigma)
-    start = np.log([prior.factors[name].value for name in names]) if names else np.zeros(0)
+    start = centre
     theta = solve(problem, start) if names else start
     values = {name: rounded(float(value)) for name, value in zip(names, np.exp(theta), strict=True)}
     kept = {key: rounded(centres[key]) for key, f in prior.factors.items() if f.prior is not None and key not in values}

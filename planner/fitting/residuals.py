@@ -65,7 +65,7 @@ def judged_rows(found: Sequence[Sample]) -> list[Sample]:
 def quantile_factors(result: Fitted, found: Sequence[Sample]) -> dict[str, Factor]:
     """Factors `step_time_low` and `step_time_high` by class or stack and level, for `planner.uncertainty`."""
     judged = judged_rows(found)
-    models = cross_validated(result, judged, _model_fold)
+    models = cross_validated(result, judged, model_fold)
     pairs = cross_validated(result, judged, lambda sample: sample.stack)
     frameworks = cross_validated(result, judged, lambda sample: sample.stack[0])
     classes = {
@@ -91,7 +91,8 @@ def stack_key(backend: str, family: str, *, moe: bool) -> str:
     return f"{backend}.{family}" + (".moe" if moe else "")
 
 
-def _model_fold(sample: Sample) -> int:
+def model_fold(sample: Sample) -> int:
+    """Which fifth of all models a row belongs to."""
     return int(FOLDS * draw(sample.row.model_copy(update={"source": "", "ref": sample.shape}), "model"))
 
 

@@ -64,7 +64,7 @@ def solve(problem: Problem, start: FloatArray) -> FloatArray:
 def resolve_linear(
     residuals: FloatArray, slopes: FloatArray, problem: Problem, at: FloatArray, keep: Any
 ) -> FloatArray:
-    """The estimate from the rows `keep` alone, with residuals linear around `at`: refits without some rows are cheap."""
+    """The estimate from the rows `keep` alone, residuals taken as linear around `at`: many refits are cheap."""
     r, slopes, w = residuals[keep], slopes[keep], problem.weights[keep]
     precision = np.diag(1 / problem.sigma**2)
     theta = at

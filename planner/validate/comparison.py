@@ -148,12 +148,21 @@ def _guarded(row: Measurement, quantity: Quantity, price: Callable[[], Compariso
 
 
 def _step_time(row: Measurement, case: Case, calibration: Calibration, pricing: Pricing) -> Comparison:
+    if reason := _time_reason(row, case):
+        raise Unusable(reason)
     measured = measured_step(row, case)
     step = _finite(pricing.time(case).step_seconds)
     intervals: dict[str, tuple[float, float]] = {}
     with suppress(MissingCalibration):
         intervals.update(step_interval(case.job, case.configuration, calibration, step).items())
     return Comparison(row, "step_time", "", measured, step, "s", intervals, None, case.assumed)
+
+
+def _time_reason(row: Measurement, case: Case) -> str:
+    """What a request cannot ask for and decides the time: 4-bit products, and fp8 scales by row."""
+    if any(text.startswith("precision:") for text in case.assumed):
+        return "precision not modelled"
+    return "fp8 recipe not modelled: rowwise" if "rowwise" in row.precision.lower() else ""
 
 
 def _finite(value: float) -> float:

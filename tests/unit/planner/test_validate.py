@@ -20,7 +20,11 @@ from planner.validate import ValidationReport, render, validate
 from planner.validate.comparison import Pricing
 from planner.validate.report import ROW_COLUMNS, percentile
 
-INTERVALS = {"known_stack_runs": 5.0, "step_time_quantile.unseen.80": 1.2, "step_time_quantile.unseen.90": 1.3}
+INTERVALS = {
+    "known_stack_runs": 5.0, "step_time_widening": 1.0,
+    "step_time_low.unseen.80": 1 / 1.2, "step_time_high.unseen.80": 1.2,
+    "step_time_low.unseen.90": 1 / 1.3, "step_time_high.unseen.90": 1.3,
+}  # fmt: skip
 CALIBRATION = Calibration(
     version="of-the-test", factors={key: Factor(value=value, source="this test") for key, value in INTERVALS.items()}
 )
