@@ -184,7 +184,10 @@ class Search:
             at = np.argsort(lower if self.objective.goal != "feasible" else -group.room, kind="stable")[:PROBE]
             at = at[~np.asarray(beaten(lower[at], self.incumbent))]
             if len(at):
-                self._bound(group, np.sort(at), probe=True)
+                rows = self._bound(group, np.sort(at), probe=True)
+                if group.batch.shape.kinds > 1 and rows:
+                    # The bound of several layer kinds has no layout of its own: CP-SAT makes the first incumbents.
+                    self._solve(min(rows, key=lambda row: (row.lower, row.key)))
             if self._done():
                 return
 
