@@ -38,7 +38,7 @@ def step_interval(
     """
     known = knowledge_class(job, configuration, calibration)
     moe = job.model.moe is not None
-    names = [f"{known}_moe", known] if moe and known == "known_stack" else [known]
+    names: list[str] = [f"{known}_moe", known] if moe and known == "known_stack" else [known]
     if known == "known_stack":
         own = f"{configuration.backend.name}.{job.device.family}"
         names.insert(0, f"{own}.moe" if moe else own)

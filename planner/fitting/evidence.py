@@ -12,11 +12,10 @@ from planner.datasets.jobs import Case, case_of
 from planner.datasets.vocabulary import Unusable
 from planner.measurement import Measurement
 from planner.validate.comparison import measured_step
+from planner.validate.parts import part_of
 
 HELD_OUT: Final = 0.2
 """Share of every source that no fit touches: it judges the accuracy gate."""
-TOY_WIDTH: Final = 2048
-"""Hidden size below which Megatron-LM's functional tests, run in deterministic mode, say nothing about time."""
 COMPOSED_SHARE: Final = 1 / 15
 """Share of vTrain's single-node table that is fitted on: its rows are sums of a few hundred numbers."""
 
@@ -47,7 +46,7 @@ class Sample:
     @property
     def group(self) -> str:
         """The source, or the part of it that is reported by itself."""
-        return group_of(self.row, self.case)
+        return f"{self.row.source} {part_of(self.row, self.case)}".strip()
 
     @property
     def shape(self) -> str:
@@ -68,20 +67,6 @@ def samples(rows: Iterable[Measurement]) -> list[Sample]:
         except Unusable:
             continue
     return found
-
-
-def group_of(row: Measurement, case: Case) -> str:
-    """Parts of published sources that differ in kind are told apart; any other source is one group."""
-    job, configuration = case.job, case.configuration
-    parts = {
-        "vtrain": "multi-node" if configuration.world_size > 8 else "single-node",
-        "megatron-bridge": "MoE" if job.model.moe else "dense",
-        "simumax": "MoE" if job.model.moe else "dense",
-        "bigscience": job.device.family,
-        "megatron-ci": "toy" if job.model.hidden_size < TOY_WIDTH else "real",
-    }
-    part = parts.get(row.source)
-    return f"{row.source} {part}" if part else row.source
 
 
 def excluded(sample: Sample) -> str:

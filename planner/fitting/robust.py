@@ -36,7 +36,8 @@ def solve(problem: Problem, start: FloatArray) -> FloatArray:
     """The estimate, by trust-region least squares."""
     from scipy.optimize import least_squares
 
-    rows, known = len(problem.weights), {}
+    rows = len(problem.weights)
+    known: dict[bytes, tuple[FloatArray, FloatArray]] = {}
 
     def at(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         key = theta.tobytes()

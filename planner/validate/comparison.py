@@ -1,39 +1,37 @@
 """One row of measurement against one prediction, quantity by quantity."""
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from math import exp, isfinite, log
-from statistics import NormalDist
-from typing import Final, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isfinite
+from typing import Final, Literal, TypeVar, get_args
 
-from cost_models import catalog
 from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError, MissingCalibration
 from cost_models.ledger import MemoryLedger, TimeLedger
-from cost_models.specs.framework import FrameworkFacts
-from cost_models.units import GIB
 from planner.datasets.jobs import Case, case_of
 from planner.datasets.vocabulary import Unusable
 from planner.measurement import Measurement
 from planner.plan import Verdict
-from planner.uncertainty import LEVELS, step_interval
+from planner.uncertainty import step_interval
+from planner.validate.parts import part_of
+from planner.validate.peaks import OOM_RISK, MemoryKind, memory_kind, peak, peak_allocated, replaced_facts, stated_peaks
 
-Quantity = Literal["step_time", "peak_memory", "verdict"]
-QUANTITIES: Final[tuple[Quantity, ...]] = ("step_time", "peak_memory", "verdict")
-OOM_RISK: Final = 0.01
-"""Risk at which verdicts are drawn, the default of a request."""
-_GB: Final = 10**9
+__all__ = ["OOM_RISK", "Comparison", "Pricing", "compare", "device_verdict", "memory_kind", "peak_allocated", "replaced_facts"]
+
+Quantity = Literal["step_time", "peak_memory", "peak_allocated", "peak_reserved", "peak_device", "verdict"]
+QUANTITIES: Final[tuple[Quantity, ...]] = get_args(Quantity)
+"""`peak_memory` is the printed peak, whatever it counts; the other peaks are all that rows state of one kind."""
+_QUANTITY_OF: Final[Mapping[MemoryKind, Quantity]] = {
+    "allocated": "peak_allocated", "reserved": "peak_reserved", "device": "peak_device",
+}  # fmt: skip
 _MEMORY_NEEDS: Final = {
     "recompute": "recompute not stated",
     "vocab": "vocabulary not stated",
     "precision": "precision not modelled",
 }
 """What may be assumed for time but decides memory, by the key an assumption starts with."""
-_KINDS: Final = ((r"reserv", "reserved"), (r"alloc|active", "allocated"), (r"smi|process|device", "device"))
-_TRAINING: Final = frozenset({"first_step", "step"})
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -48,6 +46,8 @@ class Comparison:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     verdict: Verdict | None = None
     assumed: tuple[str, ...] = ()
+    part: str = ""
+    """Part of the source that is reported apart."""
 
     @property
     def used(self) -> bool:
@@ -95,7 +95,7 @@ def _once(price: Callable[[Case], _Ledger]) -> Callable[[Case], _Ledger]:
     def priced(case: Case) -> _Ledger:
         model = case.job.model.model_dump_json(exclude={"name", "assumptions"})
         rest = (case.job.cluster, case.job.training, case.configuration)
-        key = "".join((model, *(spec.model_dump_json() for spec in rest), str(case.pure_low_precision)))
+        key = "".join((model, *(spec.model_dump_json() for spec in rest), str(sorted(case.framework_changes.items()))))
         if key not in known:
             known[key] = price(case)
         return known[key]
@@ -103,21 +103,10 @@ def _once(price: Callable[[Case], _Ledger]) -> Callable[[Case], _Ledger]:
     return priced
 
 
-def replaced_facts(case: Case) -> dict[str, FrameworkFacts]:
-    """Facts of the back end when the run keeps no fp32 copy: its own, with the layouts of pure 16-bit training."""
-    if not case.pure_low_precision:
-        return {}
-    name = case.configuration.backend.name
-    facts = catalog.framework(name)
-    layouts = {**facts.layouts, **catalog.framework("ddp-pure-bf16").layouts}
-    return {name: facts.model_copy(update={"layouts": layouts})}
-
-
 def compare(row: Measurement, calibration: Calibration, pricing: Pricing) -> tuple[Comparison, ...]:
     """Every quantity that the row states."""
-    stated = [
-        q for q, says in zip(QUANTITIES, (row.states_time, row.states_memory, row.states_outcome), strict=True) if says
-    ]
+    says = {"step_time": row.states_time, "peak_memory": row.states_memory, "verdict": row.states_outcome}
+    stated = [quantity for quantity in QUANTITIES if says.get(quantity)]
     if not stated:
         return ()
     try:
@@ -129,7 +118,8 @@ def compare(row: Measurement, calibration: Calibration, pricing: Pricing) -> tup
         found.append(_guarded(row, "step_time", lambda: _step_time(row, case, calibration, pricing)))
     if row.states_memory or row.states_outcome:
         found += _memory_side(row, case, pricing)
-    return tuple(found)
+    part = part_of(row, case)
+    return tuple(replace(comparison, part=part) for comparison in found)
 
 
 def _guarded(row: Measurement, quantity: Quantity, price: Callable[[], Comparison]) -> Comparison:
@@ -189,37 +179,31 @@ def measured_step(row: Measurement, case: Case) -> float:
 
 
 def _memory_side(row: Measurement, case: Case, pricing: Pricing) -> list[Comparison]:
-    """Peak memory and verdict share one ledger."""
+    """Peaks and verdict share one ledger per case."""
     quantities: list[Quantity] = ["peak_memory"] if row.states_memory else []
     quantities += ["verdict"] if row.states_outcome else []
     reason = _memory_reason(case)
     if reason:
         return [Comparison(row, quantity, reason) for quantity in quantities]
-    ledgers: list[MemoryLedger] = []
 
-    def ledger() -> MemoryLedger:
-        if not ledgers:
-            ledgers.append(pricing.memory(case))
-            _finite(ledgers[0].conservative_bytes)
-        return ledgers[0]
+    def price(priced: Case) -> MemoryLedger:
+        ledger = pricing.memory(priced)
+        _finite(ledger.conservative_bytes)
+        return ledger
 
-    found = []
-    if row.states_memory:
-        found.append(_guarded(row, "peak_memory", lambda: _peak_memory(row, case, ledger())))
+    found = _peaks(row, case, price) if row.states_memory else []
     if row.states_outcome:
-        found.append(
-            _guarded(
-                row,
-                "verdict",
-                lambda: Comparison(row, "verdict", verdict=device_verdict(ledger()), assumed=case.assumed),
-            )
-        )
+        found.append(_guarded(row, "verdict", lambda: _verdict(row, case, price)))
     return found
 
 
-def _memory_reason(case: Case) -> str:
+def _verdict(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) -> Comparison:
     if case.ambiguous_device:
-        return "ambiguous device"
+        raise Unusable("ambiguous device")
+    return Comparison(row, "verdict", verdict=device_verdict(price(case)), assumed=case.assumed)
+
+
+def _memory_reason(case: Case) -> str:
     for text in case.assumed:
         key = text.partition(":")[0]
         if key in _MEMORY_NEEDS:
@@ -227,52 +211,30 @@ def _memory_reason(case: Case) -> str:
     return ""
 
 
-def _peak_memory(row: Measurement, case: Case, ledger: MemoryLedger) -> Comparison:
-    kind = memory_kind(row)
-    unit = row.facts.get("memory_unit", "GB")
-    measured = float(row.peak_mem_gb or 0) * (GIB if unit == "GiB" else _GB)
-    phases = _TRAINING | {"eval"} if row.facts.get("memory_includes") == "eval" else _TRAINING
-    allocated = peak_allocated(ledger, phases, last_stage_only=row.facts.get("memory_ranks") == "last")
-    spread = ledger.allocated_quantile
-    predicted = allocated
-    if kind != "allocated":
-        predicted *= ledger.fragmentation_median
-        spread *= ledger.fragmentation_quantile / ledger.fragmentation_median
-    if kind == "device":
-        predicted += ledger.context_bytes + ledger.communicator_bytes
+def _peaks(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) -> list[Comparison]:
+    """The printed peak as `peak_memory`, and every stated one under its own kind."""
+    found: list[Comparison] = []
+    try:
+        stated = list(stated_peaks(row))
+    except Unusable as unusable:
+        return [Comparison(row, "peak_memory", str(unusable))]
+    for position, (kind, measured) in enumerate(stated):
+        one = _guarded(row, "peak_memory", partial(_one_peak, row, case, price, kind, measured))
+        if position == 0:
+            found.append(one)
+        found.append(replace(one, quantity=_QUANTITY_OF[kind]))
+    return found
+
+
+def _one_peak(
+    row: Measurement, case: Case, price: Callable[[Case], MemoryLedger], kind: MemoryKind, measured: float
+) -> Comparison:
+    found = peak(row, case, price, kind, measured)
     assumed = case.assumed if "memory_unit" in row.facts else (*case.assumed, "memory_unit: not stated, GB assumed")
-    return Comparison(row, "peak_memory", "", measured, predicted, "bytes", _central(predicted, spread), None, assumed)
-
-
-def memory_kind(row: Measurement) -> str:
-    """What the printed peak counts: `allocated` or `reserved` by the allocator, or all that the `device` holds.
-
-    Raises:
-        Unusable: not said, or not known.
-    """
-    for pattern, kind in _KINDS:
-        if re.search(pattern, row.mem_kind.lower()):
-            return kind
-    raise Unusable(f"mem_kind {row.mem_kind or 'not stated'}")
-
-
-def peak_allocated(ledger: MemoryLedger, phases: frozenset[str], *, last_stage_only: bool = False) -> float:
-    """The most that any instant of these phases allocates, over all stages or on the last one. [bytes]"""
-    stages = ledger.stages[-1:] if last_stage_only else ledger.stages
-    sizes = [stage.allocated(at) for stage in stages for at in stage.instants if ledger.phase_of[at] in phases]
-    return max(sizes) if sizes else max(stage.allocated(at) for stage in stages for at in stage.instants)
-
-
-def _central(median: float, quantile: float) -> dict[str, tuple[float, float]]:
-    """Central log-normal intervals from the factor between the median and the (1 - OOM_RISK) quantile."""
-    if quantile <= 1:
-        return {}
-    sigma = log(quantile) / NormalDist().inv_cdf(1 - OOM_RISK)
-    intervals = {}
-    for level in LEVELS:
-        factor = exp(NormalDist().inv_cdf((1 + float(level) / 100) / 2) * sigma)
-        intervals[str(level)] = (median / factor, median * factor)
-    return intervals
+    return Comparison(
+        row, "peak_memory", "", found.measured, found.predicted, "bytes", found.intervals, None, assumed,
+        scenarios=found.scenarios,
+    )  # fmt: skip
 
 
 def device_verdict(ledger: MemoryLedger) -> Verdict:

@@ -10,6 +10,7 @@ from statistics import mean, median
 from typing import Any, Final
 
 from planner.validate.comparison import QUANTITIES, Comparison, Quantity
+from planner.validate.ranking import Ranked, ranking_group, rankings, summary
 
 ROW_COLUMNS: Final = (
     "source", "file", "line", "ref", "model", "gpu", "n_gpus", "quantity", "used", "reason", "measured", "predicted",
@@ -45,11 +46,34 @@ class ValidationReport:
                 found.append(_entry("all", quantity, of))
         return found
 
+    def parts(self) -> list[dict[str, Any]]:
+        """The same for the parts of sources that are of several kinds; `part` names them."""
+        entries = []
+        for source, part in sorted({(c.row.source, c.part) for c in self.comparisons if c.part}):
+            for quantity in QUANTITIES:
+                of = [c for c in self.comparisons if (c.row.source, c.part, c.quantity) == (source, part, quantity)]
+                if of:
+                    entries.append({**_entry(source, quantity, of), "part": part})
+        return entries
+
+    def ranking(self) -> list[dict[str, Any]]:
+        """How well the configurations of one job were ordered by step time, per source; then over all."""
+        found = rankings(
+            Ranked(ranking_group(c.row), c.measured, c.predicted)
+            for c in self.comparisons
+            if c.quantity == "step_time" and c.measured is not None and c.predicted is not None
+        )
+        sources = sorted({ranking.group[0] for ranking in found})
+        entries = [summary(source, [r for r in found if r.group[0] == source]) for source in sources]
+        return [*entries, summary("all", found)] if found else []
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         return {
             "sources": self.sources(),
             "totals": self.totals(),
+            "parts": self.parts(),
+            "ranking": self.ranking(),
             "calibration": self.calibration,
             "problems": list(self.problems),
             "ignored_files": list(self.ignored_files),

@@ -15,7 +15,8 @@ def render(report: ValidationReport) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    entries = [*report.sources(), *report.totals()]
+    apart = [{**entry, "source": f"  {entry['source']} {entry['part']}"} for entry in report.parts()]
+    entries = sorted([*report.sources(), *apart], key=lambda entry: entry["source"].strip()) + report.totals()
     parts: list[Any] = []
     for quantity in ("step_time", "peak_memory"):
         of = [entry for entry in entries if entry["quantity"] == quantity]
@@ -24,6 +25,9 @@ def render(report: ValidationReport) -> "Group":
     verdicts = [entry for entry in entries if entry["quantity"] == "verdict"]
     if verdicts:
         parts.append(_verdicts_table(verdicts))
+    ranked = report.ranking()
+    if ranked:
+        parts.append(_ranking_table(ranked))
     skipped = [entry for entry in report.sources() if entry["skipped"]]
     if skipped:
         parts.append(_skipped_table(skipped))
@@ -57,6 +61,16 @@ def _verdicts_table(entries: list[dict[str, Any]]) -> Any:
     for entry in entries:
         counts = [str(entry[key]) for key in ("rows", "used", "correct", "at_risk", "missed_oom", "false_oom")]
         table.add_row(entry["source"], *counts)
+    return table
+
+
+def _ranking_table(entries: list[dict[str, Any]]) -> Any:
+    title = "Order of the configurations of one job"
+    table = _table(title, "source", "jobs", "configurations", "median rho", "regret", "worst", "median configuration")
+    for entry in entries:
+        regrets = [percent(entry[key]) for key in ("mean_regret", "worst_regret", "blind_regret")]
+        counts = [str(entry["groups"]), str(entry["configurations"]), f"{entry['median_spearman']:.2f}"]
+        table.add_row(entry["source"], *counts, *regrets)
     return table
 
 

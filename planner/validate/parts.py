@@ -1,0 +1,25 @@
+"""Parts of published sources that differ in kind and are reported apart."""
+
+from typing import Final
+
+from planner.datasets.jobs import Case
+from planner.measurement import Measurement
+
+TOY_WIDTH: Final = 2048
+"""Hidden size below which Megatron-LM's functional tests, run in deterministic mode, say nothing about time."""
+NODE: Final = 8
+"""Devices of the one node of vTrain's composed table."""
+
+
+def part_of(row: Measurement, case: Case) -> str:
+    """The part that the row belongs to; "" where its source is of one kind."""
+    job, configuration = case.job, case.configuration
+    experts = "MoE" if job.model.moe else "dense"
+    parts = {
+        "vtrain": "multi-node" if configuration.world_size > NODE else "single-node",
+        "megatron-bridge": experts,
+        "simumax": experts,
+        "bigscience": job.device.family,
+        "megatron-ci": "toy" if job.model.hidden_size < TOY_WIDTH else "real",
+    }
+    return parts.get(row.source, "")
