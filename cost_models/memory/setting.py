@@ -262,4 +262,6 @@ def larger(one: Terms, other: Terms) -> Terms:
 def divisor(setting: Setting, fact: str, *, expert: bool = False) -> Any:
     """ZeRO shards of a kind of state: those of its group where the strategy's stage reaches the back end's, else 1."""
     shards = setting.expert_shards if expert else setting.shards
+    if fact == "optimizer_sharded_from":
+        shards = np.maximum(shards / setting.fact("optimizer_instances"), 1.0)
     return np.where(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)

@@ -134,6 +134,12 @@ class FrameworkFacts(Spec):
     """Deterministic kernels, which need larger workspaces."""
     dummy_weight_gradient: bool = False
     """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
+    optimizer_instances: PositiveInt = 1
+    """Groups of data-parallel ranks that hold the sharded optimizer once each: it is sharded over one group only."""
+    early_forward_chunks: NonNegativeInt = 0
+    """Chunks of further forward passes that an interleaved pipeline starts before its warm-up's last backward."""
+    loss_variants: Mapping[str, CrossEntropyFacts] = Field(default_factory=dict)
+    """Loss implementations that no plan chooses but that measured runs name."""
     kept_outputs: bool = False
     """The training loop holds on to the model's outputs, and with them the logits, through backward."""
     full_precision_norm_families: tuple[str, ...] = ()

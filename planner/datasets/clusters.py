@@ -20,8 +20,8 @@ _MEMORY_NAMES: Final = 0.05
 """How far two names of one memory size differ (180, 186 and 192 GB of one board are two sizes)."""
 
 
-def pool_of(row: Measurement) -> tuple[NodePool, bool]:
-    """The pool, and whether the device's name is ambiguous (then nothing is said about memory).
+def pool_of(row: Measurement) -> tuple[NodePool, tuple[str, ...], bool]:
+    """The pool, the other devices that the name may mean, and whether they differ in memory.
 
     Raises:
         Unusable: no device or count, an unknown device, or a name that several families share.
@@ -47,7 +47,8 @@ def pool_of(row: Measurement) -> tuple[NodePool, bool]:
         )  # fmt: skip
     except SpecError as error:
         raise Unusable(f"cluster contradicts itself: {error}") from error
-    return found, len({device.usable_memory_bytes for device in candidates}) > 1
+    others = tuple(other.name for other in candidates[1:])
+    return found, others, len({other.usable_memory_bytes for other in candidates}) > 1
 
 
 def _has_memory(device: DeviceSpec, row: Measurement) -> bool:

@@ -1,16 +1,18 @@
 """A measured row as a job and a configuration that can be priced, with everything that had to be assumed."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cost_models.errors import SpecError
 from cost_models.job import Job
-from cost_models.specs.choices import CROSS_ENTROPIES, Backend, CrossEntropy, Recompute
+from cost_models.specs.choices import CROSS_ENTROPIES, Attention, Backend, CrossEntropy, Recompute
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import LoraSpec, TrainingSpec
 from planner.datasets.clusters import pool_of
+from planner.datasets.facts import framework_changes, unsaid
 from planner.datasets.layouts import stage_layers
 from planner.datasets.shapes import model_of
 from planner.datasets.vocabulary import (
@@ -39,6 +41,13 @@ class Case:
     assumed: tuple[str, ...]
     """`key: why` of everything the row leaves open."""
     ambiguous_device: bool
+    """The name's candidates differ in memory: then only what is alike on all of them is compared."""
+    other_devices: tuple[str, ...] = ()
+    """Further devices that the row's name may mean."""
+    framework_changes: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the back end's facts in which the run differs from the catalogue's."""
+    open_attention: tuple[Attention, ...] = ()
+    """Attention kernels that may have run instead of the priced one."""
     pure_low_precision: bool = False
     """Weights, gradients and optimizer states have the 16-bit dtype; there is no fp32 copy."""
 
@@ -72,7 +81,7 @@ def case_of(row: Measurement) -> Case:
     model, of_model = model_of(row)
     if row.seq_len is None:
         raise Unusable("sequence length not stated")
-    nodes, ambiguous = pool_of(row)
+    nodes, others, ambiguous = pool_of(row)
     reading, of_framework = framework_of(row)
     degrees = degrees_of(row, reading, model)
     precision, of_precision = precision_of(row)
@@ -88,12 +97,16 @@ def case_of(row: Measurement) -> Case:
         configuration, of_choices = _configuration(row, reading, degrees, model, training)
     except (SpecError, ValueError) as error:
         raise Unusable(f"row contradicts itself: {str(error).splitlines()[0]}") from error
+    pure = is_pure(row, reading)
     return Case(
         job=Job(model=model, cluster=ClusterSpec(pools=(nodes,)), training=training),
         configuration=configuration,
         assumed=tuple(text for text in (*assumed, *of_choices) if text),
         ambiguous_device=ambiguous,
-        pure_low_precision=is_pure(row, reading),
+        other_devices=others,
+        framework_changes=framework_changes(row, reading, configuration.backend.name, model, pure=pure),
+        open_attention=unsaid(row, configuration.attention),
+        pure_low_precision=pure,
     )
 
 

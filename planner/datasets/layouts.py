@@ -9,9 +9,9 @@ from planner.measurement import Measurement
 def stage_layers(row: Measurement, layers: int, stages: int) -> tuple[int, ...]:
     """Layers of every stage, first to last.
 
-    Stated layouts are taken; else layers are shared evenly. Where they do not divide, the embedding and the head count
-    as one layer each if that divides (Megatron-LM's account-for-embedding and account-for-loss), and else the first
-    stages hold one more.
+    Stated layouts are taken; a stated first stage is mirrored by the last where only then the rest divides. Else layers
+    are shared evenly. Where they do not divide, the embedding and the head count as one layer each if that divides
+    (Megatron-LM's account-for-embedding and account-for-loss), and else the first stages hold one more.
 
     Raises:
         Unusable: the stated layout does not add up.
@@ -23,6 +23,10 @@ def stage_layers(row: Measurement, layers: int, stages: int) -> tuple[int, ...]:
             raise Unusable("stated layers of the stages do not add up")
         return split
     first = row.facts.get("first_stage_layers", "")
+    if first.isdecimal() and stages > 2 and 0 < 2 * int(first) <= layers - (stages - 2):
+        middle = layers - 2 * int(first)
+        if (layers - int(first)) % (stages - 1) and middle % (stages - 2) == 0:
+            return (int(first), *evenly(middle, stages - 2), int(first))
     if first.isdecimal() and stages > 1 and 0 < int(first) <= layers - (stages - 1):
         return (int(first), *evenly(layers - int(first), stages - 1))
     if layers < stages:

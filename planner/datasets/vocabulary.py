@@ -41,6 +41,10 @@ class FrameworkReading:
     """Rank and target modules of adapters unless told otherwise."""
     cross_entropy: CrossEntropy | None = None
     """Loss of its recipes; None: the back end's own."""
+    dropout: bool = False
+    """Whether its arguments default to dropout above 0."""
+    kept_outputs: bool = False
+    """Whether its loop holds the model's outputs through backward."""
 
 
 _3D: Final = frozenset({"tp", "pp"})
@@ -57,7 +61,7 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"megatron.*(?:deepspeed|zero3)|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"torchtitan|automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
     FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
-    FrameworkReading(r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False),
+    FrameworkReading(r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True),
     FrameworkReading(r"megatron.*v[12]\.\d|oneflow", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"megatron|internevo|internlm|primus|nanotron", "megatron", _ALL, overlap=False),
     FrameworkReading(
@@ -176,12 +180,15 @@ def attention_of(row: Measurement, backend: Backend) -> tuple[Attention, str]:
     text = row.flash_attn.lower()
     if re.search(r"sdpa|xformers|mem-?eff", text):
         return "sdpa", ""
-    if re.match(r"yes|true|auto|fused|flash|fa[23]?\b|cudnn", text):
+    if flag(row, "transformer_engine") is False and not text.startswith("yes"):
+        return "eager", ""  # Megatron-LM's own attention materialises its scores
+    if re.match(r"yes|true|fused|flash|fa[23]?\b|cudnn", text):
         return "flash", ""
     if re.match(r"no|false|eager|math|unfused", text):
         return "eager", ""
     default: Attention = "sdpa" if backend in {"ddp", "fsdp", "deepspeed"} else "flash"
-    return default, f"attention: not stated, {default} assumed"
+    said = "left to `auto`" if "auto" in text else "not stated"
+    return default, f"attention: {said}, {default} assumed"
 
 
 def optimizer_of(row: Measurement) -> tuple[Optimizer, str]:

@@ -18,7 +18,9 @@ from planner.uncertainty import step_interval
 from planner.validate.parts import part_of
 from planner.validate.peaks import OOM_RISK, MemoryKind, memory_kind, peak, peak_allocated, replaced_facts, stated_peaks
 
-__all__ = ["OOM_RISK", "Comparison", "Pricing", "compare", "device_verdict", "memory_kind", "peak_allocated", "replaced_facts"]
+__all__ = [
+    "OOM_RISK", "Comparison", "Pricing", "compare", "device_verdict", "memory_kind", "peak_allocated", "replaced_facts",
+]  # fmt: skip
 
 Quantity = Literal["step_time", "peak_memory", "peak_allocated", "peak_reserved", "peak_device", "verdict"]
 QUANTITIES: Final[tuple[Quantity, ...]] = get_args(Quantity)
@@ -32,6 +34,7 @@ _MEMORY_NEEDS: Final = {
     "precision": "precision not modelled",
 }
 """What may be assumed for time but decides memory, by the key an assumption starts with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -48,6 +51,8 @@ class Comparison:
     assumed: tuple[str, ...] = ()
     part: str = ""
     """Part of the source that is reported apart."""
+    scenarios: tuple[tuple[str, float], ...] = ()
+    """Predictions under the choices that the row leaves open, the priced one first; empty where none is."""
 
     @property
     def used(self) -> bool:

@@ -195,7 +195,7 @@ def test_layers_of_the_stages(layers: int, stages: int, notes: str, split: tuple
     ],
 )
 def test_networks(interconnect: str, per_device: float, shared: bool) -> None:
-    pool, ambiguous = pool_of(row(interconnect=interconnect, n_gpus=16))
+    pool, _, ambiguous = pool_of(row(interconnect=interconnect, n_gpus=16))
     assert (pool.inter_node_link.bandwidth, pool.inter_node_link.shared_by_node, ambiguous) == (
         per_device,
         shared,

@@ -1,0 +1,90 @@
+"""What a row says of its framework's own switches: dropout, deterministic kernels, loss implementation, and so on.
+
+These are no choices of a plan, but facts of the measured run; they replace the catalogue's facts of its back end.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cost_models import catalog
+from cost_models.specs.choices import Attention, Backend
+from cost_models.specs.framework import FrameworkFacts
+from cost_models.specs.model import ModelSpec
+from planner.datasets.vocabulary import FrameworkReading, flag
+from planner.measurement import Measurement
+
+_NAMED_SWITCHES: Final[Mapping[str, str]] = {
+    "defer_embedding_wgrad": "deferred_head_gradient",
+    "tunable_overlap": "early_forward",
+}
+"""Parts of the names of Megatron-LM's functional tests that are switches of their configuration."""
+
+
+def switched(row: Measurement, fact: str) -> bool | None:
+    """A yes-or-no fact of the notes, or of a test's name; None where neither says."""
+    stated = flag(row, fact)
+    if stated is not None:
+        return stated
+    named = any(part in row.model for part, switch in _NAMED_SWITCHES.items() if switch == fact)
+    return True if named else None
+
+
+def framework_changes(
+    row: Measurement, reading: FrameworkReading, backend: Backend, model: ModelSpec, *, pure: bool
+) -> dict[str, Any]:
+    """Fields of `FrameworkFacts` in which the run differs from the catalogue's."""
+    facts = catalog.framework(backend)
+    changes: dict[str, Any] = {}
+    for fact, key in (("deterministic", "deterministic"), ("kept_outputs", "kept_outputs")):
+        stated = switched(row, fact)
+        if stated is not None:
+            changes[key] = stated
+    if switched(row, "kept_outputs") is None and reading.kept_outputs:
+        changes["kept_outputs"] = True
+    dropout = _dropout(row, reading, model)
+    if dropout is not None:
+        changes["dropout"] = dropout
+    if switched(row, "accumulation_fusion") is False:
+        changes["dummy_weight_gradient"] = False
+    instances = row.facts.get("optimizer_instances", "")
+    if instances.isdecimal() and int(instances) > 1:
+        changes["optimizer_instances"] = int(instances)
+    if switched(row, "early_forward"):
+        changes["early_forward_chunks"] = 2
+    changes |= _loss(row, facts)
+    if pure:
+        changes["layouts"] = {**facts.layouts, **catalog.framework("ddp-pure-bf16").layouts}
+    return {key: value for key, value in changes.items() if value != getattr(facts, key)}
+
+
+def _dropout(row: Measurement, reading: FrameworkReading, model: ModelSpec) -> bool | None:
+    """Whether masks are kept: stated, or Megatron-LM's arguments' default of 0.1, which recipes of gated models and of
+    models without biases (squared ReLU) set to 0.
+    """
+    stated = row.facts.get("dropout")
+    if stated is not None:
+        try:
+            return float(stated) > 0
+        except ValueError:
+            return flag(row, "dropout")
+    if not reading.dropout:
+        return None
+    return not model.gated_mlp and model.activation != "relu2"
+
+
+def _loss(row: Measurement, facts: FrameworkFacts) -> dict[str, Any]:
+    """The loss implementation, where the run names one beside the three that a plan chooses from."""
+    name = row.facts.get("cross_entropy", "")
+    if switched(row, "deferred_head_gradient"):
+        name = "deferred"
+    variant = facts.loss_variants.get(name)
+    return {} if variant is None else {"cross_entropy": dict.fromkeys(facts.cross_entropy, variant)}
+
+
+def unsaid(row: Measurement, attention: Attention) -> tuple[Attention, ...]:
+    """Attention kernels that the row leaves open beside the one that is priced: what `auto` may pick on its stack."""
+    text = row.flash_attn.lower()
+    if "attention" in row.facts or (text and "auto" not in text):
+        return ()
+    kernels: tuple[Attention, ...] = ("flash", "eager")
+    return tuple(kernel for kernel in kernels if kernel != attention)
