@@ -18,10 +18,11 @@ from cost_models.memory.instants import (
     stage_activation_terms,
     working_terms,
 )
+from cost_models.memory.options import facts_of
 from cost_models.memory.overheads import communicator_bytes, context_bytes
 from cost_models.memory.pieces import Pieces
 from cost_models.memory.pricing import usable_bytes
-from cost_models.memory.setting import Setting, Terms, catalogued, merged, scaled
+from cost_models.memory.setting import Setting, Terms, merged, scaled
 from cost_models.schedule import in_flight, stage_class
 from cost_models.specs.choices import RECOMPUTES, Recompute
 from cost_models.specs.configuration import Configuration
@@ -48,7 +49,7 @@ def memory_ledger(
         BrokenRule: oom_risk is no probability, or the stages' layers do not add up to the model's.
     """
     strategy = Strategy.of(configuration)
-    setting = Setting(job=job, strategy=strategy, frameworks=catalogued(frameworks))
+    setting = Setting(job=job, strategy=strategy, frameworks=facts_of(job.training, frameworks))
     pieces = Pieces(setting=setting, calibration=calibration)
     layers = stage_layers(job.model, configuration)
     stages = [_stage(pieces, configuration, index, held) for index, held in enumerate(layers)]
@@ -81,6 +82,7 @@ def _stage(
         configuration.virtual_pipeline_stages,
         configuration.gradient_accumulation_steps,
     )
+    held = held + _early_forward(setting, configuration)
     one = merged(
         stage_activation_terms(pieces, which),
         *(activation_terms(pieces, kind, mode) for kind, mode in zip(kinds, modes, strict=True)),
@@ -102,6 +104,15 @@ def _stage(
     host = host_rank_bytes(pieces, pieces.calibration)
     host = host + sum((host_layer_bytes(pieces, kind, pieces.calibration) for kind in offloaded), 0.0)
     return StageMemory(stage=index, instants=instants, host_bytes=float(host))
+
+
+def _early_forward(setting: Setting, configuration: Configuration) -> float:
+    """Micro-batches whose forward an interleaved pipeline starts ahead of its schedule, as a share of a stage.
+
+    Source: Megatron-LM `core/pipeline_parallel/schedules.py`, overlap_p2p_communication_warmup_flush.
+    """
+    chunks = float(setting.fact("early_forward_chunks"))
+    return chunks / configuration.virtual_pipeline_stages if configuration.virtual_pipeline_stages > 1 else 0.0
 
 
 def _plain(terms: Terms) -> dict[str, float]:

@@ -61,13 +61,22 @@ def bucket_bytes(setting: Setting, whole: Array) -> Any:
 
 
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
-    """Kernel workspaces inside the caching allocator, larger in deterministic mode; none on a CPU. [bytes]"""
+    """Kernel workspaces inside the caching allocator, larger in deterministic mode; none on a CPU. [bytes]
+
+    Transformer Engine's grouped expert products have one more per stream.
+    Source: Transformer Engine `pytorch/cpp_extensions/gemm.py`, get_multi_stream_cublas_workspace (4 streams).
+    """
     device = setting.job.device
     if device.kind == "cpu":
         return {}
     plain = calibration("workspace", device.family, "any")
     deterministic = calibration("workspace_deterministic", device.family, "any")
-    return {"workspaces": np.where(setting.fact("deterministic") > 0, deterministic, plain)}
+    tested = calibration("workspace_functional_test", device.family, "any")
+    size = np.where(setting.fact("functional_test") > 0, tested, plain)
+    size = np.where(setting.fact("deterministic") > 0, deterministic, size)
+    if any(kind.mlp == "moe" for kind in setting.kinds):
+        size = size + np.where(setting.eager, 0.0, calibration("workspace_grouped", device.family, "any"))
+    return {"workspaces": size}
 
 
 def context_bytes(setting: Setting, calibration: Calibration) -> float:

@@ -125,6 +125,8 @@ class FrameworkFacts(Spec):
 
     step_parameter_copies: NonNegativeFloat = 0
     """Copies of all updated parameters while the optimizer runs (foreach: 1; fused: 0)."""
+    step_parameters: NonNegativeInt = 0
+    """Most parameters of a rank that one step of the optimizer takes at once under full sharding; 0 for all."""
     step_largest_tensor_bytes: NonNegativeFloat = 0
     """Bytes per parameter of the largest tensor while a loop optimizer runs."""
     vocabulary_multiple: PositiveInt = 1
@@ -132,6 +134,8 @@ class FrameworkFacts(Spec):
     """Dropout probability above 0: masks are kept."""
     deterministic: bool = False
     """Deterministic kernels, which need larger workspaces."""
+    functional_test: bool = False
+    """Megatron-LM's functional tests: what their loops hold beside the model is no small part of their models."""
     dummy_weight_gradient: bool = False
     """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
     optimizer_instances: PositiveInt = 1

@@ -41,6 +41,8 @@ def framework_changes(
             changes[key] = stated
     if switched(row, "kept_outputs") is None and reading.kept_outputs:
         changes["kept_outputs"] = True
+    if reading.functional_test:
+        changes["functional_test"] = True
     dropout = _dropout(row, reading, model)
     if dropout is not None:
         changes["dropout"] = dropout

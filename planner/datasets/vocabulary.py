@@ -43,6 +43,8 @@ class FrameworkReading:
     """Loss of its recipes; None: the back end's own."""
     dropout: bool = False
     """Whether its arguments default to dropout above 0."""
+    functional_test: bool = False
+    """Whether its rows are tests of small models."""
     kept_outputs: bool = False
     """Whether its loop holds the model's outputs through backward."""
 
@@ -61,7 +63,7 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"megatron.*(?:deepspeed|zero3)|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"torchtitan|automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
     FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
-    FrameworkReading(r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True),
+    FrameworkReading(r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True, functional_test=True),
     FrameworkReading(r"megatron.*v[12]\.\d|oneflow", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"megatron|internevo|internlm|primus|nanotron", "megatron", _ALL, overlap=False),
     FrameworkReading(
