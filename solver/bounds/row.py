@@ -123,7 +123,9 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None) -> Bounds:
             for i in at[high < upper[at]]:
                 chosen[i] = (way, level)
             upper[at] = np.minimum(upper[at], high)
-    lower = np.where(lower > batch.max_time, np.inf, lower)
+    # What a rank keeps on the host whatever is offloaded may be too much already.
+    hosted = offload.host_fits(batch, np.zeros((n, batch.shape.stages)))
+    lower = np.where((lower > batch.max_time) | ~hosted, np.inf, lower)
     return Bounds(lower=lower, upper=np.where(upper > batch.max_time, np.inf, upper), way=tuple(chosen))
 
 
@@ -156,11 +158,20 @@ def _bounds(
 ) -> tuple[FloatArray, FloatArray]:
     options = stage_times(batch, way, saved, ranges)
     times = np.minimum.reduce([option.time for _, option in options])
-    reached = np.minimum.reduce([option.time for _, option in options if not np.isnan(option.recomputed).any()])
+    exact = _reached(batch, options, level)
+    reached = np.minimum.reduce([option.time for _, option in exact]) if exact else np.full(times.shape, np.inf)
     low_tail, tail = offload.tails(batch, level)
     if batch.shape.fixed:
         return _fixed(batch, times, reached, low_tail, tail, level)
     return _free(batch, times, reached, low_tail, tail, level)
+
+
+def _reached(batch: Batch, options: Options, level: Level) -> Options:
+    """Options whose time some layout has exactly: with several layer kinds, only those that treat all layers alike."""
+    if batch.shape.kinds == 1:
+        return [option for option in options if not np.isnan(option[1].recomputed).any()]
+    alike = level.none or level.everything
+    return [option for option in options if len(option[0]) == 1 and alike]
 
 
 def _objective(batch: Batch, slowest: FloatArray, total: FloatArray, tail: FloatArray) -> FloatArray:
@@ -175,8 +186,6 @@ def _fixed(
     """Given layers: the stages are independent but for the maxima."""
     least = np.maximum(low_tail[:, :, 0].max(axis=1), offload.least_offload_tail(batch, level))
     lower = _objective(batch, times.max(axis=(1, 2)), times.sum(axis=(1, 2)), least)
-    if batch.shape.kinds > 1:
-        return lower, np.full(len(batch), np.inf)
     length = windows(batch.shape).length[0]
     amount = length if level.everything else min(level.high, length)
     host = offload.host_fits(batch, np.full((len(batch), batch.shape.stages), float(amount)))
@@ -284,7 +293,7 @@ def greedy_layers(times: FloatArray, tau: FloatArray, layers: int) -> IntArray:
 def layout_of(batch: Batch, way: Way, level: Level) -> Layout:
     """The layout behind the upper bound of a batch of one row."""
     saved = offload.saved(batch, level)
-    options = [o for o in stage_times(batch, way, saved) if not np.isnan(o[1].recomputed).any()]
+    options = _reached(batch, stage_times(batch, way, saved), level)
     stacked = np.stack([option.time[0] for _, option in options])
     if batch.shape.fixed:
         places = np.zeros(batch.shape.stages, dtype=int)
