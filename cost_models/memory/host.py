@@ -9,6 +9,8 @@ from cost_models.calibration import Calibration
 from cost_models.memory.setting import Setting
 from cost_models.memory.states import States
 
+FP32 = 4.0
+
 
 def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibration) -> Any:
     r"""Host bytes of one layer whose optimizer runs on the CPU: pageable states, pinned master and gradient. [bytes]
@@ -17,6 +19,8 @@ def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibra
 
     Source: ZeRO-Offload, arXiv:2101.06840, section 4; deepspeed `runtime/zero/offload_config.py`, pin_memory.
     """
+    if setting.job.training.offload_to == "nvme":
+        return 0.0 * states.optimizer_total
     master = np.where(setting.layout("master") > 0, 4.0, 0.0) * states.trained_shard
     pinned = calibration("host.pinned_factor") * 8.0 * states.trained_shard
     return states.optimizer_total - master + pinned
@@ -27,6 +31,8 @@ def offloaded_weight_bytes(setting: Setting, whole: Array, calibration: Calibrat
 
     An fp32 master that is the weight itself counts with its optimizer.
     """
+    if setting.job.training.offload_to == "nvme":
+        return 0.0 * whole
     separate = (np.asarray(setting.strategy.parameter_offload) > 0) & (setting.layout("master") > 0)
     on = np.where(separate, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * setting.compute * whole / setting.shards
@@ -46,6 +52,7 @@ def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
     """The larger of the copies that loading and saving put on the host, per rank. [bytes]
 
     `file`: one checkpoint file at a time; `model`: every rank reads all of it; `shard`: the rank's own tensors.
+    `whole_on_host`: the model is built in fp32 before it is partitioned, as without DeepSpeed's zero.Init.
     With an offloaded optimizer neither adds to the peak: loading comes before its states, saving reads them in place.
     """
     size = setting.compute * whole
@@ -54,8 +61,22 @@ def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
         [size, np.minimum(setting.fact("checkpoint_file_bytes"), size), stored],
         0.0,
     )
+    if setting.job.training.load == "whole_on_host":
+        return FP32 * whole * np.ones_like(setting.tensor)
     copies = np.maximum(load, np.where(setting.says("save_copy", "shard"), stored, 0.0))
     return np.where(np.asarray(setting.strategy.optimizer_offload) > 0, 0.0, copies)
+
+
+def nvme_buffer_bytes(setting: Setting, calibration: Calibration) -> Any:
+    """Pinned buffers through which states and weights on NVMe pass. [bytes per rank]
+
+    Source: arXiv:2104.07857, section 5.1.3; deepspeed `runtime/zero/offload_config.py`, buffer_count, buffer_size.
+    """
+    s = setting.strategy
+    moves = (np.asarray(s.optimizer_offload) > 0) | (np.asarray(s.parameter_offload) > 0)
+    size = calibration("host.pinned_factor") * calibration("host.nvme_buffer_bytes")
+    asked = 1.0 if setting.job.training.offload_to == "nvme" else 0.0
+    return asked * np.where(moves, size, 0.0)
 
 
 def gathered_save_bytes(setting: Setting, whole: Array) -> Any:

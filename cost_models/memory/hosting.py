@@ -10,6 +10,7 @@ from cost_models.memory.activations import boundary_bytes
 from cost_models.memory.host import (
     copy_bytes,
     gathered_save_bytes,
+    nvme_buffer_bytes,
     offloaded_activation_bytes,
     offloaded_layer_bytes,
     offloaded_weight_bytes,
@@ -45,10 +46,29 @@ def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
     return (
         calibration("host.process_bytes")
         + np.where(setting.offloads_ends, moved, 0.0)
+        + nvme_buffer_bytes(setting, calibration)
+        + _paged(pieces)
         + copy_bytes(setting, stored, pieces.whole)
         + offloaded_weight_bytes(setting, pieces.whole, calibration)
         + offloaded_activation_bytes(setting, boundary_bytes(setting), layers, flight, calibration)
     )
+
+
+def _paged(pieces: Pieces) -> Any:
+    """Optimizer states that are paged to the host, in pageable memory, of an average stage. [bytes]
+
+    Source: arXiv:2305.14314, section 3, paged optimizers.
+    """
+    setting = pieces.setting
+    if not setting.job.training.optimizer_paged:
+        return 0.0
+    counts = [setting.model.layer_sequence.count(kind) for kind in setting.kinds]
+    layers: Any = 0.0
+    for count, held in zip(counts, pieces.layer_states, strict=True):
+        layers = layers + count * held.optimizer_total
+    ends = [end.optimizer_total for end in pieces.ends[BOTH] if end is not None]
+    here = np.where(np.asarray(setting.strategy.optimizer_offload) > 0, 0.0, 1.0)
+    return here * sum(ends, layers) / setting.strategy.pipeline_parallel
 
 
 def host_usable_bytes(pieces: Pieces, calibration: Calibration) -> Any:

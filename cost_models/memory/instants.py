@@ -17,6 +17,7 @@ from cost_models.memory.activations import (
     saved_terms,
 )
 from cost_models.memory.logits import evaluation_terms, loss_terms
+from cost_models.memory.options import option_terms
 from cost_models.memory.overheads import (
     bucket_bytes,
     budget_bytes,
@@ -122,6 +123,9 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         parts.append({"buckets": bucket_bytes(setting, pieces.whole)})
     if instant in (LOSS, BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"dummy_weight_gradients": _dummy_gradient(pieces)})
+    parts.append(option_terms(setting, pieces.whole, INSTANTS[instant].phase))
+    if setting.job.training.optimizer_in_backward and instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
+        parts.append({"gradients": setting.compute * _largest_tensor(pieces)})  # freed as soon as it is applied
     if instant in (STEP, FIRST_STEP):
         parts.append({"step_temporaries": setting.fact("step_largest_tensor_bytes") * _largest_tensor(pieces)})
     return merged(*parts)

@@ -1,16 +1,29 @@
-"""What options of the job add to the ledger: second models, logits that evaluation keeps, whole copies at load and
+"""What options of the job change in the ledger: second models, logits that evaluation keeps, whole copies at load and
 save, optimizers that run inside backward or page their states out.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from cost_models.memory.setting import Setting, Terms, divisor
+from cost_models.memory.setting import Setting, Terms, catalogued, divisor
 from cost_models.specs.framework import FrameworkFacts, ParameterLayout
 from cost_models.specs.training import TrainingSpec
 
 FP32 = 4.0
+
+
+def facts_of(
+    training: TrainingSpec, frameworks: Mapping[str, FrameworkFacts] | None
+) -> tuple[FrameworkFacts, ...]:
+    """Facts of every back end under the job's options. Those given replace the catalogue's."""
+    from cost_models.catalog import framework  # noqa: PLC0415  reads files only where an option asks
+
+    facts = catalogued(frameworks)
+    if training.state_precision != "pure" and not training.optimizer_in_backward:
+        return facts
+    return tuple(varied(training, each, framework("ddp-pure-bf16")) for each in facts)
 
 
 def varied(training: TrainingSpec, facts: FrameworkFacts, pure: FrameworkFacts) -> FrameworkFacts:
@@ -26,7 +39,7 @@ def varied(training: TrainingSpec, facts: FrameworkFacts, pure: FrameworkFacts) 
         layouts = {name: _without_gradients(layout) for name, layout in layouts.items()}
     if layouts == dict(facts.layouts):
         return facts
-    return facts.model_copy(update={"layouts": layouts})
+    return facts.model_copy(update={"layouts": layouts})  # still valid: the same keys, other numbers
 
 
 def _without_gradients(layout: ParameterLayout) -> ParameterLayout:
@@ -39,8 +52,7 @@ def reference_bytes(setting: Setting, whole: Any) -> Any:
     Source: arXiv:2305.18290, section 4 (DPO's reference policy); trl `create_reference_model`.
     """
     resident = np.where(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
-    asked = 1.0 if setting.job.training.reference_model else 0.0
-    return asked * resident * setting.compute * whole / divisor(setting, "weights_sharded_from")
+    return resident * setting.compute * whole / divisor(setting, "weights_sharded_from")
 
 
 def kept_logits_bytes(setting: Setting) -> Any:
@@ -56,11 +68,6 @@ def kept_logits_bytes(setting: Setting) -> Any:
     return FP32 * training.eval_kept_samples * length * setting.model.vocab_size * np.ones_like(setting.tensor)
 
 
-def whole_copy_bytes(setting: Setting, whole: Any, size: Any, *, asked: bool) -> Any:
-    """A whole copy of the weights on every device. [bytes]"""
-    return (1.0 if asked else 0.0) * size * whole
-
-
 def option_terms(setting: Setting, whole: Any, phase: str) -> Terms:
     """What the options add in a phase of the run. [bytes]
 
@@ -68,13 +75,13 @@ def option_terms(setting: Setting, whole: Any, phase: str) -> Terms:
     transformers `integrations/mxfp4.py` (dequantised weights are made before they are sharded).
     """
     training = setting.job.training
-    terms: Terms = {"reference_model": reference_bytes(setting, whole)}
-    if phase == "eval":
+    terms: Terms = {}
+    if training.reference_model:
+        terms["reference_model"] = reference_bytes(setting, whole)
+    if phase == "eval" and training.eval_kept_samples:
         terms["kept_logits"] = kept_logits_bytes(setting)
-    if phase == "load":
-        asked = training.load == "whole_on_device"
-        terms["load_copy"] = whole_copy_bytes(setting, whole, setting.compute, asked=asked)
-    if phase == "save":
-        asked = training.save == "whole_on_device"
-        terms["save_copy"] = whole_copy_bytes(setting, whole, setting.layout("weight"), asked=asked)
+    if phase == "load" and training.load == "whole_on_device":
+        terms["load_copy"] = setting.compute * whole
+    if phase == "save" and training.save == "whole_on_device":
+        terms["save_copy"] = setting.layout("weight") * whole
     return terms

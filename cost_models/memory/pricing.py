@@ -22,9 +22,10 @@ from cost_models.memory.instants import (
     stage_activation_terms,
     working_terms,
 )
+from cost_models.memory.options import facts_of
 from cost_models.memory.overheads import communicator_bytes, context_bytes
 from cost_models.memory.pieces import Pieces
-from cost_models.memory.setting import Setting, catalogued, total
+from cost_models.memory.setting import Setting, total
 from cost_models.schedule import STAGE_CLASSES
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.specs.framework import FrameworkFacts
@@ -53,7 +54,7 @@ def memory_table(
         MissingCalibration: a term has no constant for this device.
         BrokenRule: oom_risk is no probability.
     """
-    facts = catalogued(frameworks)
+    facts = facts_of(job.training, frameworks)
     n, chunk = len(strategy), None
     table: dict[str, FloatArray] = {}
     for start in range(0, max(n, 1), _CHUNK):

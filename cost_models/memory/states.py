@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from cost_models.arrays import Array
-from cost_models.memory.setting import Setting, Terms, divisor, scaled, total
+from cost_models.memory.setting import Setting, Terms, divisor, once, scaled, total
 from cost_models.memory.sharding import Held
+from cost_models.parameters import total_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,8 @@ def weight_bytes(setting: Setting, held: Held) -> Terms:
         size = setting.layout("weight")
         return {"weights": resident * size * (held.trained / shared + held.expert / expert)}
     adapter, module = _adapter_bytes(setting, "weight"), setting.module("module_layout", "weight")
+    if setting.quantized:  # a trained module is a copy of one that was prepared in fp32
+        module = np.maximum(module, _quantized(setting, "other"))
     terms: Terms = {}
     if setting.quantized:
         stored = _quantized(setting, "double" if setting.adapters.double_quantization else "single")
@@ -104,8 +107,20 @@ def step_bytes(setting: Setting, held: Held) -> Terms:
     copies = setting.fact("step_parameter_copies")
     if setting.adapters is not None:
         return {"step_temporaries": copies * _adapter_bytes(setting, "weight") * held.adapter / shared}
-    size = copies * setting.layout("weight") + setting.layout("step_gradient")
+    size = copies * setting.layout("weight") + setting.layout("step_gradient") * _in_one_step(setting)
     return {"step_temporaries": size * (held.trained / shared + held.expert / expert)}
+
+
+@once
+def _in_one_step(setting: Setting) -> Any:
+    """Share of a rank's gradients whose fp32 copies exist at once: DeepSpeed's ZeRO-3 steps one sub-group at a time.
+
+    Source: deepspeed `runtime/zero/stage3.py`, step: _prepare_sub_group, _release_sub_group; sub_group_size.
+    """
+    s, limit = setting.strategy, setting.fact("step_parameters")
+    grouped = (np.asarray(s.zero_stage) >= setting.fact("weights_sharded_from")) & (limit > 0)
+    held = total_parameters(setting.model) / (setting.tensor * s.pipeline_parallel * setting.shards)
+    return np.where(grouped, np.minimum(limit / held, 1.0), 1.0)
 
 
 def buffer_bytes(setting: Setting, held: Held) -> Terms:
@@ -128,6 +143,7 @@ def cast_bytes(setting: Setting, held: Held) -> Any:
 def states(setting: Setting, held: Held, *, end: bool = False) -> States:
     """Every term of some parameters. An `end`, embedding or head, goes to the host where offloading takes all."""
     kept = np.where(setting.offloads_ends, 0.0, 1.0) if end else 1.0
+    paged = 0.0 if setting.job.training.optimizer_paged else 1.0  # a device that is short of memory holds none
     gradients, optimizer = gradient_bytes(setting, held), optimizer_bytes(setting, held)
     step = step_bytes(setting, held)
     shared = divisor(setting, "optimizer_sharded_from")
@@ -136,10 +152,10 @@ def states(setting: Setting, held: Held, *, end: bool = False) -> States:
     return States(
         weights=weight_bytes(setting, held),
         gradients=scaled(gradients, kept),
-        optimizer=scaled(optimizer, kept),
+        optimizer=scaled(optimizer, kept * paged),
         step=scaled(step, kept),
         buffers=buffer_bytes(setting, held),
         optimizer_total=total(optimizer),
-        saved_by_offload=total(optimizer) + with_gradients,
+        saved_by_offload=total(optimizer) * paged + with_gradients,
         trained_shard=(held.trained + held.adapter + held.module) / shared + held.expert / expert,
     )

@@ -315,6 +315,9 @@ def _training(case: UserCase, text: str, *, to_nvme: bool) -> tuple[dict[str, An
         options["load"] = "whole_on_device"
     elif re.search(r"zero\.init|meta device|low_cpu_mem|sharded init", text):
         options["load"] = "sharded"
+    elif "deepspeed" in _name(case) and not re.search(r"\bhf\b|trainer|factory|swift|axolotl|trl|xtuner", _name(case)):
+        options["load"] = "whole_on_host"
+        assumed.append("load: built whole on the host, as without zero.Init")
     if re.search(r"full_state_dict|full[- ]model save", text) or (
         re.search(r"fsdp2", text) and re.search(r"accelerate|trl|axolotl|\bhf\b|transformers", _name(case))
     ):

@@ -53,7 +53,6 @@ def device_limit(ledger: MemoryLedger, *, scores: bool) -> Limit:
         for kind in _ORDER:
             if held - kinds.get(kind, 0.0) <= room:
                 return kind
-        return "states" if kinds.get("states", 0.0) > room / 2 else _largest(kinds)
     return _largest(kinds)
 
 
@@ -62,9 +61,11 @@ def _copies(ledger: MemoryLedger, at: tuple[int, str]) -> bool:
 
 
 def _room(ledger: MemoryLedger) -> float:
-    """Allocated bytes that fit at the ledger's risk."""
-    fixed = ledger.context_bytes + ledger.communicator_bytes
-    return (ledger.usable_bytes - fixed) / (ledger.allocated_quantile * ledger.fragmentation_quantile)
+    """Allocated bytes that fit: at the median where even that is exceeded, else at the ledger's risk."""
+    room = ledger.usable_bytes - ledger.context_bytes - ledger.communicator_bytes
+    if ledger.device_bytes > ledger.usable_bytes:
+        return room / ledger.fragmentation_median
+    return room / (ledger.allocated_quantile * ledger.fragmentation_quantile)
 
 
 def _fullest(ledger: MemoryLedger, wanted: Callable[[str], bool]) -> tuple[int, str] | None:

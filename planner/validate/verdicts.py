@@ -1,0 +1,145 @@
+"""Fits or not on measured rows, at every risk: what a cautious and a bold planner would have said.
+
+A row is called fitting at a risk when its probability of running out of memory is at most that risk.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import comb
+from pathlib import Path
+from typing import Any, Final
+
+from cost_models import catalog
+from cost_models.calibration import Calibration
+from cost_models.errors import MeshwrightError
+from cost_models.ledger import MemoryLedger
+from cost_models.units import GIB
+from planner.datasets.header import read_directory
+from planner.datasets.jobs import case_of
+from planner.datasets.vocabulary import Unusable
+from planner.measurement import Measurement
+from planner.validate.comparison import OOM_RISK, Pricing, _memory_reason, shipped_pricing
+
+RISKS: Final = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
+HEADROOM: Final = 0.10
+"""A run that left more than this share of its device free should have been called fitting."""
+_GB: Final = 10**9
+_CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRow:
+    """A measured row with the probability that it would run out of memory."""
+
+    row: Measurement
+    oom_probability: float
+    headroom: float | None
+    """Share of the device that the run left free; None where no peak is stated."""
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it did."""
+        return self.row.outcome == "oom"
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """All rows at one risk."""
+
+    risk: float
+    oom_rows: int
+    missed: int
+    """Ran out of memory and was called fitting."""
+    missed_at_most: float
+    """Upper end of the share of missed failures that these rows are compatible with, at 95 % confidence."""
+    roomy_rows: int
+    false_alarms: int
+    """Ran with more than HEADROOM free and was called anything but fitting."""
+
+
+def judged_rows(
+    directory: Path, calibration: Calibration | None = None, *, pricing: Pricing | None = None
+) -> tuple[JudgedRow, ...]:
+    """Every row of a folder that states an outcome and all that decides its memory."""
+    used = catalog.calibration() if calibration is None else calibration
+    priced = shipped_pricing(used) if pricing is None else pricing
+    found = (_judged(row, priced) for row in read_directory(directory).measurements if row.states_outcome)
+    return tuple(row for row in found if row is not None)
+
+
+def _judged(row: Measurement, pricing: Pricing) -> JudgedRow | None:
+    try:
+        case = case_of(row)
+        if _memory_reason(case):
+            return None
+        ledger = pricing.memory(case)
+    except (Unusable, MeshwrightError, ArithmeticError, LookupError, ValueError):
+        return None
+    return JudgedRow(row, device_probability(ledger), _headroom(row, ledger))
+
+
+def device_probability(ledger: MemoryLedger) -> float:
+    """Probability that the device runs out of memory; a measured row says nothing of its host. [1]"""
+    from dataclasses import replace
+
+    return replace(ledger, host_node_bytes=0.0).oom_probability(OOM_RISK)
+
+
+def _headroom(row: Measurement, ledger: MemoryLedger) -> float | None:
+    if row.peak_mem_gb is None:
+        return None
+    size = row.peak_mem_gb * (GIB if row.facts.get("memory_unit") == "GiB" else _GB)
+    if "alloc" in row.mem_kind.lower():
+        size *= ledger.fragmentation_median
+    return 1.0 - size / ledger.usable_bytes
+
+
+def trade_off(rows: Iterable[JudgedRow], risks: Sequence[float] = RISKS) -> tuple[CurvePoint, ...]:
+    """Missed failures and false alarms at each risk."""
+    every = tuple(rows)
+    failed = [row for row in every if row.out_of_memory]
+    roomy = [row for row in every if not row.out_of_memory and row.headroom is not None and row.headroom > HEADROOM]
+    points = []
+    for risk in risks:
+        missed = sum(row.oom_probability <= risk for row in failed)
+        alarms = sum(row.oom_probability > risk for row in roomy)
+        points.append(CurvePoint(risk, len(failed), missed, upper_share(missed, len(failed)), len(roomy), alarms))
+    return tuple(points)
+
+
+def upper_share(events: int, trials: int) -> float:
+    """Clopper and Pearson's upper limit of a binomial share at 95 % confidence, by bisection (doi:10.2307/2331986)."""
+    if trials == 0 or events >= trials:
+        return 1.0
+    low, high = events / trials, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        tail = sum(comb(trials, k) * middle**k * (1 - middle) ** (trials - k) for k in range(events + 1))
+        low, high = (middle, high) if tail > 1 - _CONFIDENCE else (low, middle)
+    return high
+
+
+_BISECTIONS: Final = 60
+
+
+def curve_table(points: Sequence[CurvePoint]) -> str:
+    """The curve as a Markdown table."""
+    lines = [
+        "| risk | OOM rows | called fitting | share missed, 95 % upper limit | roomy runs | not called fitting |",
+        "|---|---|---|---|---|---|",
+    ]
+    for p in points:
+        share = f"{p.false_alarms} ({100 * p.false_alarms / p.roomy_rows:.1f} %)" if p.roomy_rows else "-"
+        lines.append(
+            f"| {p.risk:g} | {p.oom_rows} | {p.missed} | {100 * p.missed_at_most:.1f} % | {p.roomy_rows} | {share} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def missed_rows(rows: Iterable[JudgedRow], risk: float = OOM_RISK) -> list[dict[str, Any]]:
+    """The failures that were called fitting, for the report."""
+    return [
+        {"source": r.row.source, "line": r.row.line, "model": r.row.model, "oom_probability": r.oom_probability}
+        for r in rows
+        if r.out_of_memory and r.oom_probability <= risk
+    ]
