@@ -47,6 +47,10 @@ def _attention(setting: Setting) -> list[Saved]:
             Saved(operator="query", part="attention", bytes_per_token=query),
             Saved(operator="key_value", part="attention", bytes_per_token=key_value),
         ]
+        if model.qk_norm != "none":
+            # Norms of queries and keys keep their inputs beside their outputs.
+            inputs = query + b * model.key_value_width / kv_shards
+            projections.append(Saved(operator="qk_norm", part="attention", bytes_per_token=inputs))
         width = model.query_width
         output = b * width / t
     # Ring attention keeps its own copy of the output beside the one the projection saves.
@@ -61,7 +65,6 @@ def _attention(setting: Setting) -> list[Saved]:
 
 def _latent(setting: Setting) -> list[Saved]:
     """Latents before and after their norms, and expanded queries, keys and values. Source: arXiv:2405.04434, eq. 9-19.
-    Latents before and after their norms, and expanded queries, keys and values. Source: arXiv:2405.04434, eq. 9-19.
     """
     model, b, t, s = setting.model, setting.compute, setting.tensor, setting.sequence_shards
     mla, n = model.mla, model.num_attention_heads

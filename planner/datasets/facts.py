@@ -16,6 +16,7 @@ from planner.measurement import Measurement
 _NAMED_SWITCHES: Final[Mapping[str, str]] = {
     "defer_embedding_wgrad": "deferred_head_gradient",
     "tunable_overlap": "early_forward",
+    "_distill": "distillation",
 }
 """Parts of the names of Megatron-LM's functional tests that are switches of their configuration."""
 
@@ -81,6 +82,32 @@ def _loss(row: Measurement, facts: FrameworkFacts) -> dict[str, Any]:
         name = "deferred"
     variant = facts.loss_variants.get(name)
     return {} if variant is None else {"cross_entropy": dict.fromkeys(facts.cross_entropy, variant)}
+
+
+_UNMODELLED: Final = (
+    ("mtp_layers", "multi-token prediction heads not modelled for memory"),
+    ("offloaded_modules", "offloading of single modules' activations not modelled"),
+    ("distillation", "distillation holds a second model"),
+)
+
+
+def unmodelled(row: Measurement) -> str:
+    """Why no memory can be predicted: something that the run has and no configuration can say; "" for nothing."""
+    for fact, reason in _UNMODELLED:
+        if row.facts.get(fact) or switched(row, fact):
+            return reason
+    return ""
+
+
+def open_losses(row: Measurement, backend: Backend) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """Loss implementations that may have run instead of the priced one, as names and changes of facts: what a compiled
+    loss keeps depends on how the compiler fused it.
+    """
+    facts = catalog.framework(backend)
+    other = facts.loss_variants.get("compiled_in_parts")
+    if row.facts.get("cross_entropy") != "compiled" or other is None:
+        return ()
+    return (("compiled_in_parts", {"cross_entropy": dict.fromkeys(facts.cross_entropy, other)}),)
 
 
 def unsaid(row: Measurement, attention: Attention) -> tuple[Attention, ...]:

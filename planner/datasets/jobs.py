@@ -12,7 +12,7 @@ from cost_models.specs.configuration import BackendChoice, Configuration, Recomp
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import LoraSpec, TrainingSpec
 from planner.datasets.clusters import pool_of
-from planner.datasets.facts import framework_changes, unsaid
+from planner.datasets.facts import framework_changes, open_losses, unmodelled, unsaid
 from planner.datasets.layouts import stage_layers
 from planner.datasets.shapes import model_of
 from planner.datasets.vocabulary import (
@@ -48,6 +48,10 @@ class Case:
     """Fields of the back end's facts in which the run differs from the catalogue's."""
     open_attention: tuple[Attention, ...] = ()
     """Attention kernels that may have run instead of the priced one."""
+    open_losses: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """Loss implementations that may have run instead of the priced one: names, and their changes of the facts."""
+    unmodelled: str = ""
+    """Why its memory cannot be predicted; "" where it can."""
     pure_low_precision: bool = False
     """Weights, gradients and optimizer states have the 16-bit dtype; there is no fp32 copy."""
 
@@ -106,6 +110,8 @@ def case_of(row: Measurement) -> Case:
         other_devices=others,
         framework_changes=framework_changes(row, reading, configuration.backend.name, model, pure=pure),
         open_attention=unsaid(row, configuration.attention),
+        open_losses=open_losses(row, configuration.backend.name),
+        unmodelled=unmodelled(row),
         pure_low_precision=pure,
     )
 

@@ -172,6 +172,8 @@ def _family(row: Measurement, hidden: int, assumed: list[str]) -> dict[str, Any]
         stated = flag(row, fact)
         if stated is not None:
             found[key] = stated
+    if re.search(r"qk_?(?:layer)?norm", name):
+        found["qk_norm"] = "head"
     for fact in ("activation", "normalization", "position_embedding"):
         if fact in row.facts:
             found[fact] = row.facts[fact]

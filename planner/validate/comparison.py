@@ -187,7 +187,7 @@ def _memory_side(row: Measurement, case: Case, pricing: Pricing) -> list[Compari
     """Peaks and verdict share one ledger per case."""
     quantities: list[Quantity] = ["peak_memory"] if row.states_memory else []
     quantities += ["verdict"] if row.states_outcome else []
-    reason = _memory_reason(case)
+    reason = case.unmodelled or _memory_reason(case)
     if reason:
         return [Comparison(row, quantity, reason) for quantity in quantities]
 

@@ -1,11 +1,11 @@
 """Peaks of memory of one row: what the allocator handed out, what it reserved, what the device holds, each apart."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import NormalDist
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from cost_models import catalog
 from cost_models.ledger import MemoryLedger
@@ -121,10 +121,19 @@ def predicted_peak(row: Measurement, ledger: MemoryLedger, kind: MemoryKind) -> 
 def _scenarios(
     row: Measurement, case: Case, price: Price, kind: MemoryKind, predicted: float
 ) -> tuple[tuple[str, float], ...]:
-    found = [(f"attention={case.configuration.attention}", predicted)]
-    for kernel in case.open_attention:
-        other = replace(case, configuration=case.configuration.model_copy(update={"attention": kernel}))
-        found.append((f"attention={kernel}", predicted_peak(row, price(other), kind)))
+    """Every combination of the choices that the row leaves open, the priced one first."""
+    kernels = (case.configuration.attention, *case.open_attention)
+    losses: tuple[tuple[str, Mapping[str, Any]], ...] = (("", {}), *case.open_losses)
+    found: list[tuple[str, float]] = []
+    for kernel in kernels:
+        for name, changes in losses:
+            other = replace(
+                case,
+                configuration=case.configuration.model_copy(update={"attention": kernel}),
+                framework_changes={**case.framework_changes, **changes},
+            )
+            label = f"attention={kernel}" + (f" cross_entropy={name}" if name else "")
+            found.append((label, predicted_peak(row, price(other), kind) if found else predicted))
     return tuple(found) if len(found) > 1 else ()
 
 
