@@ -42,7 +42,7 @@ class UnknownName(SpecError):
 
 
 class BrokenRule(SpecError):
-    """Two stated numbers contradict each other; the message names both and, where there is one, the nearest legal value."""
+    """Two stated numbers contradict each other; the message names both and the nearest legal value."""
 
 
 class MissingCalibration(MeshwrightError):

@@ -24,7 +24,8 @@ class Job:
             BrokenRule: the cluster has several pools, which this release does not plan across.
         """
         if len(self.cluster.pools) != 1:
-            raise BrokenRule(f"cluster.pools lists {len(self.cluster.pools)} pools; planning across pools is not available yet, use 1")
+            count = len(self.cluster.pools)
+            raise BrokenRule(f"cluster.pools lists {count} pools; planning across pools is not available yet, use 1")
         return self.cluster.pools[0]
 
     @property

@@ -71,7 +71,8 @@ class MemoryLedger:
     def oom_probability(self, oom_risk: float) -> float:
         r"""Probability that the device or its host runs out of memory.
 
-        .. math:: p = 1 - \Phi\!\left(z_r \ln\frac{U - F}{A m} \Big/ \ln\frac{a q}{m}\right), \quad z_r = \Phi^{-1}(1 - r)
+        .. math:: p = 1 - \Phi\!\left(z_r \ln\frac{U - F}{A m} \Big/ \ln\frac{a q}{m}\right),
+                  \quad z_r = \Phi^{-1}(1 - r)
 
         with usable memory U, fixed F (context, communicators), median allocation A and fragmentation m, and the factors
         a, q at the risk r that this ledger was made with: both errors are log-normal and taken as fully correlated.

@@ -21,7 +21,8 @@ def stage_class(stage: int, stages: int) -> int:
 def in_flight(stage: Integer, stages: Integer, virtual: Integer, micro_batches: Integer) -> Array:
     r"""Micro-batches whose activations a stage holds at its peak. [micro-batches, a multiple of 1/virtual]
 
-    .. math:: \min(p - s,\; m) \;\text{for } v = 1; \quad \min(2(p - s - 1) + (v - 1)p + 1,\; m v) / v \;\text{otherwise}
+    .. math:: \min(p - s,\; m) \;\text{for } v = 1;
+              \quad \min(2(p - s - 1) + (v - 1)p + 1,\; m v) / v \;\text{otherwise}
 
     Source: 1F1B, arXiv:2104.04473 section 2.2; warm-up count of the interleaved schedule, Megatron-LM
     `pipeline_parallel/schedules.py` (num_warmup_microbatches), plus the one chunk being computed.
@@ -43,4 +44,5 @@ def step_seconds(
     micro-batch, `c` what does not depend on the layout.
     Source: arXiv:2104.04473 section 2.2 (bubble (p-1)/m, divided by v when interleaved), for uneven stages.
     """
-    return (micro_batches - 1 / virtual) * slowest + total / virtual + tail + fixed
+    result: Array = (micro_batches - 1 / np.asarray(virtual)) * slowest + total / virtual + tail + fixed
+    return result

@@ -12,7 +12,7 @@ from cost_models.specs.configuration import Configuration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """Columns of equal length `(n,)`, or scalars. Choices are indices into the lists of `specs.choices`; flags are 0/1."""
+    """Columns of equal length `(n,)`, or scalars. Choices are indices into `specs.choices`; flags are 0/1."""
 
     backend: Integer
     precision: Integer
@@ -94,7 +94,7 @@ class Strategy:
         )
 
     def configuration_columns(self) -> dict[str, Any]:
-        """The names and values of a scalar strategy as `Configuration` spells them (stages, backend and job facts excluded)."""
+        """A scalar strategy as `Configuration` spells it; stages, back end and facts of the job are excluded."""
         return {
             "tensor_parallel": self.tensor_parallel,
             "sequence_parallel": bool(self.sequence_parallel),

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from cost_models.specs.base import Spec
-from cost_models.specs.choices import BACKENDS, Backend
+from cost_models.specs.choices import BACKENDS, MAINTAINED_BACKENDS, Backend
 from cost_models.specs.cluster import DeviceSpec, LinkSpec
 from cost_models.specs.model import BrokenRuleValue
 from cost_models.specs.training import TrainingSpec
@@ -88,9 +88,9 @@ class PlanRequest(Spec):
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        """Back ends allowed, in catalogue order."""
+        """Back ends allowed, in catalogue order; `any` leaves out what is no longer released."""
         if self.backend == "any":
-            return BACKENDS
+            return MAINTAINED_BACKENDS
         asked = self.backend if isinstance(self.backend, tuple) else (self.backend,)
         return tuple(name for name in BACKENDS if name in asked)
 

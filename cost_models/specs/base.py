@@ -25,7 +25,7 @@ def one_line(error: ValidationError, data: Any = None) -> str:
 
 
 def _telling(complaints: Sequence[Any], data: Any) -> Any:
-    """Of the complaints about the first field (one per branch of a union), the one that broke a rule, else the deepest."""
+    """Of the complaints about the first field (one per branch of a union), one that broke a rule, else the deepest."""
     field = _path(complaints[0], data)
     about = [c for c in complaints if (_path(c, data) + ".").startswith(field + ".")]
     return min(about, key=lambda c: (c["type"] != "value_error", -len(_path(c, data))))

@@ -12,6 +12,8 @@ Method = Literal["full", "lora", "qlora"]
 Recompute = Literal["none", "selective", "full"]
 
 BACKENDS: Final[tuple[Backend, ...]] = get_args(Backend)
+MAINTAINED_BACKENDS: Final[tuple[Backend, ...]] = tuple(name for name in BACKENDS if name != "megatron-deepspeed")
+"""What `backend: any` means. Megatron-DeepSpeed gets no releases any more; it is planned for when named."""
 PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
 ATTENTIONS: Final[tuple[Attention, ...]] = get_args(Attention)
 CROSS_ENTROPIES: Final[tuple[CrossEntropy, ...]] = get_args(CrossEntropy)
