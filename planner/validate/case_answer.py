@@ -1,14 +1,16 @@
 """The planner's answer to a report's question: a verdict and a limit, or what is missing to give them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError
 from cost_models.job import Job
+from cost_models.ledger import MemoryLedger
 from cost_models.memory import memory_ledger
 from cost_models.specs.cluster import ClusterSpec, DeviceSpec
-from cost_models.specs.configuration import RecomputeCounts
+from cost_models.specs.configuration import Configuration, RecomputeCounts, Stage
 from cost_models.time import time_ledger
 from planner.datasets.case_reading import MICRO_BATCH, SEQUENCE, Question, question_of
 from planner.datasets.cases import UserCase
@@ -132,17 +134,40 @@ def _judged(
 
 
 def _verdict(priced: Case, question: Question, assumed: tuple[str, ...], calibration: Calibration) -> Answer:
-    ledger = memory_ledger(
-        priced.job, priced.configuration, calibration, oom_risk=OOM_RISK, frameworks=replaced_facts(priced)
-    )
+    ledger = _ledger(priced, priced.configuration, calibration)
     host_fails = ledger.host_node_bytes > ledger.host_usable_bytes
     verdict: CaseVerdict = "does_not_fit" if host_fails else device_verdict(ledger)
-    scores = priced.configuration.attention == "eager"
+    limit: Limit = "host_ram"
+    if not host_fails:
+        scores = priced.configuration.attention == "eager"
+        limit = device_limit(ledger, _remedies(priced, calibration), scores=scores)
     return Answer(
-        verdict=verdict, limit="host_ram" if host_fails else device_limit(ledger, scores=scores), assumed=assumed,
-        missing=question.missing, device_bytes=ledger.device_bytes, conservative_bytes=ledger.conservative_bytes,
-        host_bytes=ledger.host_node_bytes,
+        verdict=verdict, limit=limit, assumed=assumed, missing=question.missing, device_bytes=ledger.device_bytes,
+        conservative_bytes=ledger.conservative_bytes, host_bytes=ledger.host_node_bytes,
     )  # fmt: skip
+
+
+def _ledger(priced: Case, configuration: Configuration, calibration: Calibration) -> MemoryLedger:
+    return memory_ledger(priced.job, configuration, calibration, oom_risk=OOM_RISK, frameworks=replaced_facts(priced))
+
+
+def _remedies(priced: Case, calibration: Calibration) -> Iterator[tuple[Limit, MemoryLedger]]:
+    """The configuration after each usual remedy, cheapest first."""
+    c = priced.configuration
+    if c.attention == "eager":
+        yield "attention_scores", _ledger(priced, c.model_copy(update={"attention": "flash"}), calibration)
+    if c.cross_entropy != "fused":
+        yield "logits", _ledger(priced, c.model_copy(update={"cross_entropy": "fused"}), calibration)
+    recomputed = c.model_copy(update={"stages": _all_recomputed(c)})
+    yield "activations", _ledger(priced, recomputed, calibration)
+    if c.micro_batch_size > 1:
+        yield "activations", _ledger(priced, recomputed.model_copy(update={"micro_batch_size": 1}), calibration)
+
+
+def _all_recomputed(configuration: Configuration) -> tuple[Stage, ...]:
+    return tuple(
+        stage.model_copy(update={"recompute": RecomputeCounts(full=stage.layers)}) for stage in configuration.stages
+    )
 
 
 def _recompute_open(case: UserCase, question: Question) -> bool:
@@ -156,11 +181,8 @@ def _scenarios(
     """The same with every layer recomputed, where the report leaves that open."""
     if not _recompute_open(case, question):
         return []
-    stages = tuple(
-        stage.model_copy(update={"recompute": RecomputeCounts(full=stage.layers)})
-        for stage in priced.configuration.stages
-    )
-    other = replace(priced, configuration=priced.configuration.model_copy(update={"stages": stages}))
+    changed = priced.configuration.model_copy(update={"stages": _all_recomputed(priced.configuration)})
+    other = replace(priced, configuration=changed)
     return [("recompute: full", _verdict(other, question, assumed, calibration))]
 
 

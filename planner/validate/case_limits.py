@@ -1,10 +1,12 @@
-"""Which limit a ledger runs into: the first kind of memory without which the configuration would fit.
+"""Which limit a configuration runs into: the first remedy without which it does not fit.
 
-Kinds are asked in the order of what their remedy costs: attention scores and logits vanish with another kernel or loss,
-activations with recomputation or a smaller micro-batch; states need other hardware, shards or numerics.
+A phase other than the step is the limit where the step itself would fit. States that leave next to nothing of a device
+are the limit themselves. Else the usual remedies are priced, cheapest first: another attention kernel, a fused loss,
+recomputation or a smaller micro-batch; the first that makes the configuration fit names its limit. Where none does, the
+largest kind of memory at the peak is the limit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from cost_models.ledger import MemoryLedger
@@ -18,8 +20,9 @@ _GROUPS: Final[Mapping[str, Limit]] = {
     "dummy_weight_gradients": "buffers", "step_temporaries": "first_step_peak", "load_copy": "load_peak",
     "save_copy": "save_peak", "evaluation_activations": "evaluation_peak",
 }  # fmt: skip
+STATES_SHARE: Final = 0.8
+"""States that take more than this share of a device are its limit: what they leave is less than any run needs."""
 _SCORES: Final = frozenset({"attention_working_set", "attention_activations"})
-_ORDER: Final[tuple[Limit, ...]] = ("attention_scores", "logits", "activations", "buffers")
 _PHASES: Final[Mapping[str, Limit]] = {
     "load": "load_peak", "first_step": "first_step_peak", "eval": "evaluation_peak", "save": "save_peak",
 }  # fmt: skip
@@ -34,25 +37,26 @@ def grouped(ledger: MemoryLedger, stage: int, instant: str, *, scores: bool) -> 
     return found
 
 
-def device_limit(ledger: MemoryLedger, *, scores: bool) -> Limit:
-    """What a device runs into, or comes closest to running into."""
+def device_limit(ledger: MemoryLedger, remedies: Iterable[tuple[Limit, MemoryLedger]], *, scores: bool) -> Limit:
+    """What a device runs into, or comes closest to running into.
+
+    `remedies` are the ledgers after each remedy, by the limit that it removes; they are priced only as far as needed.
+    """
     room = _room(ledger)
-    step = _fullest(ledger, lambda phase: phase == "step")
-    if step is None or ledger.stages[step[0]].allocated(step[1]) <= room:
+    step = _fullest(ledger, lambda phase: phase == "step") or ledger.binding
+    fails = ledger.stages[step[0]].allocated(step[1]) > room
+    if not fails:
         stage, instant = ledger.binding
-        phase = ledger.phase_of[instant]
-        if ledger.stages[stage].allocated(instant) > room and phase in _PHASES:
-            return _PHASES[phase]
+        if ledger.stages[stage].allocated(instant) > room:
+            return _PHASES.get(ledger.phase_of[instant], "states")
     load = _fullest(ledger, lambda phase: phase == "load")
     if load is not None and _copies(ledger, load) and ledger.stages[load[0]].allocated(load[1]) > room:
         return "load_peak"
-    at = step or ledger.binding
-    kinds = grouped(ledger, *at, scores=scores)
-    held = sum(kinds.values())
-    if held > room:
-        for kind in _ORDER:
-            if held - kinds.get(kind, 0.0) <= room:
-                return kind
+    kinds = grouped(ledger, *step, scores=scores)
+    if fails and kinds.get("states", 0.0) <= STATES_SHARE * ledger.usable_bytes:
+        for limit, other in remedies:
+            if other.device_bytes <= other.usable_bytes:
+                return limit
     return _largest(kinds)
 
 
