@@ -110,10 +110,13 @@ def open_losses(row: Measurement, backend: Backend) -> tuple[tuple[str, Mapping[
     return (("compiled_in_parts", {"cross_entropy": dict.fromkeys(facts.cross_entropy, other)}),)
 
 
-def unsaid(row: Measurement, attention: Attention) -> tuple[Attention, ...]:
-    """Attention kernels that the row leaves open beside the one that is priced: what `auto` may pick on its stack."""
+def unsaid(row: Measurement, backend: Backend, attention: Attention) -> tuple[Attention, ...]:
+    """Attention kernels that the row leaves open beside the one that is priced: what `auto` may pick on its stack.
+
+    A blank says nothing either where the back end has no default of its own (Megatron-LM).
+    """
     text = row.flash_attn.lower()
-    if "attention" in row.facts or (text and "auto" not in text):
+    undecided = "auto" in text or (not text and backend.startswith("megatron"))
+    if not undecided or "attention" in row.facts or flag(row, "transformer_engine") is False:
         return ()
-    kernels: tuple[Attention, ...] = ("flash", "eager")
-    return tuple(kernel for kernel in kernels if kernel != attention)
+    return () if attention == "eager" else ("eager",)

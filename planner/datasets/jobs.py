@@ -109,7 +109,7 @@ def case_of(row: Measurement) -> Case:
         ambiguous_device=ambiguous,
         other_devices=others,
         framework_changes=framework_changes(row, reading, configuration.backend.name, model, pure=pure),
-        open_attention=unsaid(row, configuration.attention),
+        open_attention=unsaid(row, configuration.backend.name, configuration.attention),
         open_losses=open_losses(row, configuration.backend.name),
         unmodelled=unmodelled(row),
         pure_low_precision=pure,

@@ -63,7 +63,9 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"megatron.*(?:deepspeed|zero3)|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"torchtitan|automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
     FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
-    FrameworkReading(r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True, functional_test=True),
+    FrameworkReading(
+        r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True, functional_test=True
+    ),
     FrameworkReading(r"megatron.*v[12]\.\d|oneflow", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"megatron|internevo|internlm|primus|nanotron", "megatron", _ALL, overlap=False),
     FrameworkReading(

@@ -24,7 +24,7 @@ __all__ = [
 
 Quantity = Literal["step_time", "peak_memory", "peak_allocated", "peak_reserved", "peak_device", "verdict"]
 QUANTITIES: Final[tuple[Quantity, ...]] = get_args(Quantity)
-"""`peak_memory` is the printed peak, whatever it counts; the other peaks are all that rows state of one kind."""
+"""`peak_memory` is the printed peak, whatever it counts; the other peaks are those of rows that state several kinds."""
 _QUANTITY_OF: Final[Mapping[MemoryKind, Quantity]] = {
     "allocated": "peak_allocated", "reserved": "peak_reserved", "device": "peak_device",
 }  # fmt: skip
@@ -217,7 +217,7 @@ def _memory_reason(case: Case) -> str:
 
 
 def _peaks(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) -> list[Comparison]:
-    """The printed peak as `peak_memory`, and every stated one under its own kind."""
+    """The printed peak as `peak_memory`; where the notes state peaks of other kinds, each of them under its own."""
     found: list[Comparison] = []
     try:
         stated = list(stated_peaks(row))
@@ -227,7 +227,8 @@ def _peaks(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) 
         one = _guarded(row, "peak_memory", partial(_one_peak, row, case, price, kind, measured))
         if position == 0:
             found.append(one)
-        found.append(replace(one, quantity=_QUANTITY_OF[kind]))
+        if len(stated) > 1:
+            found.append(replace(one, quantity=_QUANTITY_OF[kind]))
     return found
 
 

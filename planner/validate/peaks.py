@@ -39,6 +39,7 @@ class Peak:
     measured: float
     predicted: float
     intervals: dict[str, tuple[float, float]]
+    """Central, by level in percent; over all scenarios where some choice is open."""
     scenarios: tuple[tuple[str, float], ...] = ()
     """What is predicted under each choice that the row leaves open, the priced one first; empty where none is open."""
 
@@ -91,12 +92,13 @@ def peak(row: Measurement, case: Case, price: Price, kind: MemoryKind, measured:
     spread = ledger.allocated_quantile
     if kind != "allocated":
         spread *= ledger.fragmentation_quantile / ledger.fragmentation_median
+    scenarios = _scenarios(row, case, price, kind, predicted)
     return Peak(
         kind=kind,
         measured=measured,
         predicted=predicted,
-        intervals=central(predicted, spread),
-        scenarios=_scenarios(row, case, price, kind, predicted),
+        intervals=_spanning([size for _, size in scenarios] or [predicted], spread),
+        scenarios=scenarios,
     )
 
 
@@ -135,6 +137,12 @@ def _scenarios(
             label = f"attention={kernel}" + (f" cross_entropy={name}" if name else "")
             found.append((label, predicted_peak(row, price(other), kind) if found else predicted))
     return tuple(found) if len(found) > 1 else ()
+
+
+def _spanning(sizes: list[float], quantile: float) -> dict[str, tuple[float, float]]:
+    """From the lowest scenario's lower end to the highest one's upper end."""
+    low, high = central(min(sizes), quantile), central(max(sizes), quantile)
+    return {level: (low[level][0], high[level][1]) for level in low}
 
 
 def peak_allocated(ledger: MemoryLedger, phases: frozenset[str], *, last_stage_only: bool = False) -> float:

@@ -11,10 +11,12 @@ from typing import Any, Final
 
 from planner.validate.comparison import QUANTITIES, Comparison, Quantity
 from planner.validate.ranking import Ranked, ranking_group, rankings, summary
+from planner.validate.scenarios import named, open_choices
 
 ROW_COLUMNS: Final = (
     "source", "file", "line", "ref", "model", "gpu", "n_gpus", "quantity", "used", "reason", "measured", "predicted",
     "error", "unit", "low_80", "high_80", "low_90", "high_90", "outcome", "verdict", "assumed",
+    "scenarios",
 )  # fmt: skip
 
 
@@ -121,6 +123,7 @@ def _errors(used: Sequence[Comparison]) -> dict[str, Any]:
         "max_ape": _shown(absolute[-1]),
         "bias": _shown(median(signed)),
         "coverage": _coverage(used),
+        **open_choices(used),
     }
 
 
@@ -173,6 +176,6 @@ def _row(comparison: Comparison) -> dict[str, Any]:
         "n_gpus": row.n_gpus, "quantity": comparison.quantity, "used": comparison.used, "reason": comparison.reason,
         "measured": comparison.measured, "predicted": comparison.predicted, "error": comparison.error,
         "unit": comparison.unit, "outcome": row.outcome, "verdict": comparison.verdict,
-        "assumed": "; ".join(comparison.assumed), **bounds,
+        "assumed": "; ".join(comparison.assumed), "scenarios": named(comparison.scenarios), **bounds,
     }  # fmt: skip
     return {key: "" if values[key] is None else values[key] for key in ROW_COLUMNS}

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,9 @@ def test_verdicts(tmp_path: Path, usable: int, verdict: str, counts: dict[str, i
         ({"tokens_per_s_per_gpu": 100, "notes": "lengths=variable"}, "step_time", "sequence lengths vary"),
         ({"peak_mem_gb": 40, "mem_kind": "unknown"}, "peak_memory", "mem_kind unknown"),
         ({"peak_mem_gb": 40}, "peak_memory", "mem_kind not stated"),
-        ({"peak_mem_gb": 40, "mem_kind": "allocated", "gpu": "A100"}, "peak_memory", "ambiguous device"),
+        ({"peak_mem_gb": 40, "mem_kind": "reserved", "gpu": "A100"}, "peak_memory", "ambiguous device"),
+        ({"peak_mem_gb": 40, "mem_kind": "allocated", "notes": "mtp-num-layers=1"}, "peak_memory",
+         "multi-token prediction heads not modelled for memory"),
         ({"peak_mem_gb": 40, "mem_kind": "allocated", "recompute": ""}, "peak_memory", "recompute not stated"),
         ({"outcome": "ok", "gpu": "A100"}, "verdict", "ambiguous device"),
         ({"outcome": "ok", "precision": "nvfp4"}, "verdict", "precision not modelled"),
@@ -161,6 +163,45 @@ def test_skipped_rows_are_counted_with_their_reason(
 
 def test_an_ambiguous_device_is_good_enough_for_time(tmp_path: Path) -> None:
     assert entry(run(tmp_path, {"step_time_s": 10, "gpu": "A100"}), "step_time")["used"] == 1
+
+
+def test_an_allocated_peak_needs_no_known_capacity(tmp_path: Path) -> None:
+    row = {"peak_mem_gb": 40, "mem_kind": "allocated", "gpu": "A100"}
+    assert entry(run(tmp_path, row), "peak_memory")["used"] == 1
+
+    def by_capacity(case: Case) -> MemoryLedger:
+        return replace(Fixed().memory(case), context_bytes=0.0, stages=_scaled(case.job.device.usable_memory_bytes))
+
+    differing = Pricing(time=Fixed().time, memory=by_capacity)
+    assert entry(run(tmp_path, row, pricing=differing), "peak_memory")["skipped"] == {"ambiguous device": 1}
+
+
+def _scaled(size: float) -> tuple[StageMemory, ...]:
+    return (StageMemory(stage=0, instants={"backward": {"weights": size}}, host_bytes=0.0),)
+
+
+def test_peaks_of_several_kinds_are_told_apart(tmp_path: Path) -> None:
+    notes = "allocated=40; process=52; memory_unit=GiB"
+    report = run(tmp_path, {"peak_mem_gb": 50, "mem_kind": "reserved", "notes": notes})
+    assert [(row["quantity"], row["measured"] / GIB) for row in report.rows()] == [
+        ("peak_memory", 50), ("peak_reserved", 50), ("peak_allocated", 40), ("peak_device", 52),
+    ]  # fmt: skip
+    assert [row["error"] for row in report.rows()] == [pytest.approx(0.0, abs=1e-9)] * 4
+
+
+def test_what_a_row_leaves_open_is_reported_as_scenarios(tmp_path: Path) -> None:
+    def by_kernel(case: Case) -> MemoryLedger:
+        size = 60.0 if case.configuration.attention == "eager" else 30.0
+        return replace(Fixed().memory(case), stages=_scaled(size * GIB))
+
+    pricing = Pricing(time=Fixed().time, memory=by_kernel)
+    rows = [{"peak_mem_gb": at, "mem_kind": "allocated", "flash_attn": said} for at, said in ((60, "auto"), (30, "yes"))]
+    report = run(tmp_path, *({**row, "notes": "memory_unit=GiB"} for row in rows), pricing=pricing)
+    found = entry(report, "peak_memory")
+    assert found["open"] == {"used": 1, "covered": 1.0, "spread": 2.0}
+    assert found["stated"] == {"used": 1, "median_ape": 0.0, "mape": 0.0}
+    assert report.rows()[0]["scenarios"].startswith("attention=sdpa: ")
+    assert report.rows()[1]["scenarios"] == ""
 
 
 def test_a_term_without_a_constant_skips_the_row_and_says_so(tmp_path: Path) -> None:
