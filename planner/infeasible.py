@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from solver.conflicts import Explanation as Cause
     from solver.problem import Problem
 
+MEMORIES = {"device_memory": "gpu_memory", "host_memory": "host_memory"}
+"""Lever -> resource."""
 MOST_RULES = 5
 """Legality rules that are listed where nothing is legal."""
 
@@ -36,6 +38,7 @@ def explain_infeasible(
         chosen = cause.nearest_miss.configuration
         predicted = predict(resolved.job, chosen, calibration, oom_risk=problem.oom_risk)
         miss = NearestMiss(configuration=chosen, memory=predicted.memory, step_seconds=predicted.time.step_seconds)
+    changes, least = tried(problem, cause, told)
     return {
         "status": "infeasible",
         "configuration": None,
@@ -43,7 +46,7 @@ def explain_infeasible(
         "optimality": None,
         "assumptions": resolved.assumptions,
         "infeasibility": Infeasibility(
-            conflict=conflicts(cause, miss), nearest_miss=miss, relaxations=tried(problem, told)
+            conflict=conflicts(cause, miss, _missing(problem, least)), nearest_miss=miss, relaxations=changes
         ),
     }
 
@@ -52,27 +55,45 @@ def _silent(_: str) -> None:
     """Tell nobody."""
 
 
-def tried(problem: "Problem", report: Callable[[str], None]) -> tuple[Relaxation, ...]:
-    """Single changes, each solved again; a change that is a number is the least that works."""
+def tried(
+    problem: "Problem", cause: "Cause", report: Callable[[str], None]
+) -> tuple[tuple[Relaxation, ...], dict[str, int]]:
+    """Single changes, each solved again, and the least bytes of each memory that suffice.
+
+    More of a memory that has no part in the conflict cannot help: the conflict stands without it.
+    """
     from solver.relaxations import LEVERS, relaxations
 
-    found = []
+    binding = {demand.resource for demand in cause.conflict}
+    found: list[Relaxation] = []
+    least: dict[str, int] = {}
     for lever in LEVERS:
+        if lever in MEMORIES and MEMORIES[lever] not in binding:
+            continue
         report(f"infeasible; trying another {lever.replace('_', ' ')}")
         for change in relaxations(problem, (lever,)):
             best = "" if change.configuration is None else short_name(change.configuration)
-            least = "; less of it does not" if change.infeasible_before else ""
+            if lever in MEMORIES and isinstance(change.value, int):
+                least[MEMORIES[lever]] = change.value
+            exact = "; less of it does not" if change.infeasible_before else ""
             found.append(
                 Relaxation(
                     change=change.change.removesuffix(": still infeasible"),
                     verified=change.feasible,
-                    text=f"{best}{least}" if change.feasible else "not enough",
+                    text=f"{best}{exact}" if change.feasible else "not enough",
                 )
             )
-    return tuple(found)
+    return tuple(found), least
 
 
-def conflicts(cause: "Cause", miss: NearestMiss | None) -> tuple[Conflict, ...]:
+def _missing(problem: "Problem", least: dict[str, int]) -> dict[str, int]:
+    """Least bytes of each memory that suffice, beyond what there is."""
+    pool = problem.job.pool
+    has = {"gpu_memory": pool.device.usable_memory_bytes, "host_memory": pool.host_memory_bytes}
+    return {resource: size - has[resource] for resource, size in least.items()}
+
+
+def conflicts(cause: "Cause", miss: NearestMiss | None, missing: dict[str, int]) -> tuple[Conflict, ...]:
     """The demands that cannot all be met, with what the nearest miss lacks; the rules, where nothing is legal."""
     if not cause.conflict:
         rules = [
@@ -81,11 +102,14 @@ def conflicts(cause: "Cause", miss: NearestMiss | None) -> tuple[Conflict, ...]:
         ]
         return tuple(rules) or (Conflict(resource="legality", text="the wishes leave no value for some decision"),)
     lacks = {c.resource: c for c in memory_conflicts(miss.memory)} if miss is not None else {}
-    return tuple(_conflict(demand, lacks.get(demand.resource)) for demand in cause.conflict)
+    return tuple(
+        lacks.get(demand.resource) or _demand(demand, missing.get(demand.resource)) for demand in cause.conflict
+    )
 
 
-def _conflict(demand: "Demand", lack: Conflict | None) -> Conflict:
-    return Conflict(resource=demand.resource, text=demand.text) if lack is None else lack
+def _demand(demand: "Demand", short: int | None) -> Conflict:
+    text = demand.text if short is None else f"{demand.text}: short of {gib(short)}"
+    return Conflict(resource=demand.resource, text=text, shortfall_bytes=short)
 
 
 def memory_conflicts(memory: MemoryPrediction) -> tuple[Conflict, ...]:
