@@ -55,6 +55,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 _TRANSFORMERS: Final = (
     r"peft|trl|transformers|hugging ?face|\bhf\b|unsloth|axolotl|llama-?factory|swift|pytorch|torch|ddp"
 )
+# Loops: `outputs = model(...); outputs.loss.backward()` holds the outputs, transformers' Trainer drops them.
 # Losses: llm-foundry's MPT trains with flash-attention's fused cross-entropy (loss_fn: fused_crossentropy), torchtune's
 # recipes with CEWithChunkedOutputLoss, litgpt's with lm_head_chunk_size: none of them keeps fp32 logits whole.
 FRAMEWORKS: Final = (
@@ -76,7 +77,8 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
     FrameworkReading(r"deepspeed|zero", "deepspeed", _3D, zero_stage=None),
     FrameworkReading(r"colossal-?ai|gemini", "fsdp", _3D, zero_stage=3),
-    FrameworkReading(r"peft method_comparison", "ddp", _NONE, pure=True, lora=(8, "qv")),
+    FrameworkReading(r"peft method_comparison", "ddp", _NONE, pure=True, lora=(8, "qv"), kept_outputs=True),
+    FrameworkReading(r"transformers \+ peft", "ddp", _NONE, lora=(8, "qv"), kept_outputs=True),
     FrameworkReading(_TRANSFORMERS, "ddp", _NONE, lora=(8, "qv")),
 )
 

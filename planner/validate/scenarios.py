@@ -18,7 +18,11 @@ def open_choices(used: Sequence[Comparison]) -> dict[str, Any]:
     if not undecided:
         return {}
     stated = sorted(abs(c.error) for c in used if not c.scenarios and c.error is not None)
-    inside = [c.intervals["90"][0] <= c.measured <= c.intervals["90"][1] for c in undecided if _bounded(c)]
+    inside = [
+        c.intervals["90"][0] <= c.measured <= c.intervals["90"][1]
+        for c in undecided
+        if c.measured is not None and "90" in c.intervals
+    ]
     spreads = [max(size for _, size in c.scenarios) / min(size for _, size in c.scenarios) for c in undecided]
     return {
         "stated": {
@@ -37,10 +41,6 @@ def open_choices(used: Sequence[Comparison]) -> dict[str, Any]:
 def named(scenarios: Sequence[tuple[str, float]]) -> str:
     """The scenarios of one row as text: `name: bytes`."""
     return "; ".join(f"{name}: {size:.6g}" for name, size in scenarios)
-
-
-def _bounded(comparison: Comparison) -> bool:
-    return "90" in comparison.intervals and comparison.measured is not None
 
 
 def _shown(value: float) -> float:
