@@ -30,6 +30,7 @@ from planner.prediction import predict, rounded
 from planner.recommendations import recommend
 from planner.request import PlanRequest
 from planner.resolve import ResolvedRequest, resolve
+from planner.scenarios import with_scenarios
 from planner.uncertainty import knowledge_class, within_noise
 from planner.version import __version__
 from planner.warn import warnings_of
@@ -91,7 +92,13 @@ def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Pl
         "configuration": configuration,
         "prediction": predicted,
         "optimality": None,
-        "assumptions": resolved.assumptions,
+        "assumptions": with_scenarios(
+            resolved.assumptions,
+            resolved.job,
+            configuration,
+            question.calibration,
+            oom_risk=resolved.constraints.oom_risk,
+        ),
         "explanation": (binding(predicted),),
         "warnings": warnings_of(resolved, configuration, predicted, question.calibration),
         "recommendations": recommend(resolved.job, configuration),
