@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cost_models.errors import SpecError
 from cost_models.job import Job
-from cost_models.specs.choices import BACKENDS, COMPRESSIONS
+from cost_models.specs.choices import COMPRESSIONS, MAINTAINED_BACKENDS
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import Configuration
 from cost_models.units import gib
@@ -111,8 +111,8 @@ def _compression(problem: Problem) -> Problem | None:
 
 def _any_backend(problem: Problem) -> Problem | None:
     kept = tuple(r for r in problem.requirements if r.key != "backend")
-    everything = BACKENDS
-    if problem.backends == everything and len(kept) == len(problem.requirements):
+    everything = MAINTAINED_BACKENDS
+    if set(everything) <= set(problem.backends) and len(kept) == len(problem.requirements):
         return None
     return replace(problem, backends=everything, requirements=kept)
 
