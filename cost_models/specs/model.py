@@ -123,7 +123,13 @@ class ModelSpec(Spec):
     @property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """The distinct kinds, in order of first appearance: the `kind` axis of every table."""
-        return tuple(dict.fromkeys(self.layer_sequence))
+        kinds: list[LayerKind] = []
+        previous: LayerKind | None = None
+        for kind in self.layers or self.layer_sequence[:1]:
+            if kind is not previous and kind not in kinds:
+                kinds.append(kind)
+            previous = kind
+        return tuple(kinds)
 
     @property
     def layer_sequence(self) -> tuple[LayerKind, ...]:

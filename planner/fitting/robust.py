@@ -32,8 +32,8 @@ class Problem:
     sigma: FloatArray
 
 
-def solve(problem: Problem, start: FloatArray) -> FloatArray:
-    """The estimate, by trust-region least squares."""
+def solve(problem: Problem, start: FloatArray, *, most: int = MOST_EVALUATIONS) -> FloatArray:
+    """The estimate, by trust-region least squares with at most `most` evaluations."""
     from scipy.optimize import least_squares
 
     rows = len(problem.weights)
@@ -56,7 +56,7 @@ def solve(problem: Problem, start: FloatArray) -> FloatArray:
 
     result: Any = least_squares(
         lambda theta: at(theta)[0], start, jac=lambda theta: at(theta)[1], loss=loss, x_scale=problem.sigma,
-        max_nfev=MOST_EVALUATIONS, ftol=TOLERANCE, xtol=TOLERANCE, gtol=TOLERANCE,
+        max_nfev=most, ftol=TOLERANCE, xtol=TOLERANCE, gtol=TOLERANCE,
     )  # fmt: skip
     estimate: FloatArray = result.x
     return estimate
