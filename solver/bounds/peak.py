@@ -5,8 +5,8 @@ import numpy as np
 from cost_models.arrays import FloatArray
 from solver.bounds import stage
 from solver.bounds.batch import Batch, windows
+from solver.bounds.free import slowest_stage
 from solver.bounds.offload import levels, saved
-from solver.bounds.row import slowest_stage
 
 
 def peak_bound(batch: Batch) -> FloatArray:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import FloatArray, IntArray
+from cost_models.arrays import FloatArray
 from solver.bounds import offload, stage
 from solver.bounds.batch import Batch, Shape, is_free, windows
+from solver.bounds.free import by_length, counts_of, greedy_layers, slowest_stage, sum_bound
 from solver.bounds.offload import Level
 from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, StageTime
 from solver.layout import ONE_MODE, Layout, StageLayout
@@ -193,49 +194,13 @@ def _fixed(
     return lower, np.where(host, upper, np.inf)
 
 
-def by_length(batch: Batch, times: FloatArray) -> FloatArray:
-    """Least time of each stage by its number of layers 0..L - S + 1, made nondecreasing. (n, S, L - S + 2)"""
-    length = windows(batch.shape).length.astype(int)
-    if batch.shape.kinds > 1:
-        starts = np.searchsorted(length, np.arange(1, length[-1] + 1))
-        times = np.minimum.reduceat(times, starts, axis=2)
-    return np.minimum.accumulate(times[:, :, ::-1], axis=2)[:, :, ::-1]
-
-
-def _sum_bound(batch: Batch, times: FloatArray) -> FloatArray:
-    """Lower bound on the sum of stage times: least reduced cost of each stage, plus the price of all layers."""
-    counts = windows(batch.shape).counts
-    total = counts_of(batch.shape)
-    best = np.full(len(batch), -np.inf)
-    for mode in (NONE, SELECTIVE, FULL):
-        prices = batch.time.layer[:, :, mode]
-        reduced = times - (counts[None] * prices[:, None, None, :]).sum(axis=-1)
-        best = np.maximum(best, reduced.min(axis=2).sum(axis=1) + prices @ total)
-    return best
-
-
-def counts_of(shape: Shape) -> FloatArray:
-    """Layers of the model by kind."""
-    return np.bincount(np.array(shape.order), minlength=shape.kinds).astype(float)
-
-
-def slowest_stage(table: FloatArray, layers: int) -> FloatArray:
-    """tau: the least time at which the stages together can hold all layers, each at least one. (n,)
-
-    A stage holds as many layers as it has entries at or below tau, so tau is the L-th smallest entry.
-    """
-    flat = table.reshape(len(table), -1)
-    tau: FloatArray = np.maximum(np.partition(flat, layers - 1, axis=1)[:, layers - 1], table[:, :, 0].max(axis=1))
-    return tau
-
-
 def _free(
     batch: Batch, times: FloatArray, reached: FloatArray, low_tail: FloatArray, tail: FloatArray, level: Level
 ) -> tuple[FloatArray, FloatArray]:
     """Free layers."""
     table = by_length(batch, times)
     layers = batch.shape.num_layers
-    tau, total = slowest_stage(table, layers), _sum_bound(batch, times)
+    tau, total = slowest_stage(table, layers), sum_bound(batch, times)
     tau = np.maximum(tau, np.ceil(total / batch.shape.stages))
     mean_tail = np.ceil(
         (batch.tail_stage.sum(axis=1) + batch.time.layer_tail @ counts_of(batch.shape)) / batch.shape.stages
@@ -268,25 +233,6 @@ def _greedy_value(batch: Batch, reached: FloatArray, tail: FloatArray, level: Le
     ok = ok & offload.host_fits(batch, amount.astype(float)) & np.isfinite(time).all(axis=1)
     value = _objective(batch, time.max(axis=1), time.sum(axis=1), tails)
     result: FloatArray = np.where(ok, value, np.inf)
-    return result
-
-
-def greedy_layers(times: FloatArray, tau: FloatArray, layers: int) -> IntArray:
-    """Layers by stage: as many as fit below tau, then taken back from the slowest stages; 0 where that fails. (n, S)"""
-    reachable: Any = np.isfinite(tau)[:, None, None]
-    below = (times <= tau[:, None, None]) & reachable
-    held = np.where(below.any(axis=2), below.shape[2] - np.argmax(below[:, :, ::-1], axis=2), 0)
-    rows = np.arange(len(times))
-    for _ in range(int(np.clip(held.sum(axis=1).max(initial=0) - layers, 0, layers * held.shape[1]))):
-        over = held.sum(axis=1) > layers
-        if not over.any():
-            break
-        current = np.take_along_axis(times, np.maximum(held - 1, 0)[:, :, None], axis=2)[:, :, 0]
-        current = np.where(held > 1, current, -np.inf)
-        slowest = current.argmax(axis=1)
-        held[rows[over], slowest[over]] -= 1
-    good = (held >= 1).all(axis=1) & (held.sum(axis=1) == layers)
-    result: IntArray = np.where(good[:, None], held, 0)
     return result
 
 

@@ -14,7 +14,7 @@ from tests.scale import scaled
 def test_a_reduction_never_changes_the_optimum(name: str) -> None:
     without = replace(Pruning(), **{name: False})
     compared = 0
-    for seed in range(4000, 4000 + scaled(15, 200)):
+    for seed in range(4000, 4000 + scaled(10, 200)):
         problem = instance(seed).problem()
         fast, slow = solve(problem), solve(problem, pruning=without)
         assert fast.status == slow.status, f"seed {seed}"
