@@ -16,7 +16,7 @@ from cost_models.memory.activations import (
     boundary_bytes,
     saved_terms,
 )
-from cost_models.memory.logits import evaluation_terms, loss_terms
+from cost_models.memory.logits import evaluation_terms, held_outputs, loss_terms
 from cost_models.memory.options import option_terms
 from cost_models.memory.overheads import (
     bucket_bytes,
@@ -117,6 +117,8 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
                 parts.append(s.step)
             if instant not in (LOAD, EVALUATION, SAVE):
                 parts.append(s.buffers)
+    if stage_class in WITH_HEAD and instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD, STEP, FIRST_STEP):
+        parts.append(held_outputs(setting))
     parts.append(_end_gradients(pieces, stage_class, instant))
     parts.append(_gathered(pieces, stage_class, instant))
     if instant not in (LOAD, EVALUATION, SAVE):

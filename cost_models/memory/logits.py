@@ -35,6 +35,16 @@ def loss_terms(setting: Setting) -> Terms:
 
 
 @once
+def held_outputs(setting: Setting) -> Terms:
+    """Logits that a loop holds with the model's outputs until the next forward replaces them. [bytes]
+
+    The loss counts them among its own copies.
+    """
+    kept = setting.fact("kept_outputs") * setting.activation
+    return {"logits": np.where(setting.eager, kept * setting.vocabulary * setting.tokens, 0.0)}
+
+
+@once
 def evaluation_terms(setting: Setting) -> Terms:
     """Logits of a forward without gradients at the evaluation's batch and length. [bytes]"""
     training = setting.job.training
