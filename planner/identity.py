@@ -8,6 +8,7 @@ from typing import Any
 
 import rfc8785
 
+from cost_models import catalog
 from cost_models.calibration import Calibration
 from cost_models.errors import SpecError
 
@@ -48,14 +49,9 @@ def _files_hash(package: str, *folders: str) -> str:
     return total.hexdigest()
 
 
-@cache
 def catalogue_hash() -> str:
     """Of the shipped devices, links, models and framework facts."""
-    return _files_hash("calibration_data", *(f for f in ("devices", "frameworks", "models") if _exists(f)))
-
-
-def _exists(folder: str) -> bool:
-    return files("calibration_data").joinpath(folder).is_dir()
+    return catalog.catalogue_hash()
 
 
 @cache

@@ -131,6 +131,11 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
         for key, (stated, value) in taken.items()
         if stated is None and value is not None
     ]
+    if isinstance(asked.device, str) and catalog.is_ambiguous(asked.device):
+        others = ", ".join(spec.name for spec in catalog.device_candidates(asked.device))
+        assumed.append(
+            Assumption(key=f"{where}.device", value=device.name, from_=f"{asked.device} may be any of {others}")
+        )
     if device.usable_memory_source == "derived":
         value = device.usable_memory_bytes
         assumed.append(Assumption(key=f"{where}.usable_memory", value=value, from_=f"device {device.name}, derived"))

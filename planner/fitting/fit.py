@@ -16,6 +16,8 @@ from planner.measurement import Measurement
 
 FEWEST_ROWS: Final = 5
 """Rows that must read a factor before a fit moves it."""
+MARK: Final = "fit-"
+"""Begins the part of a version that says which rows and step times were fitted on."""
 DIGITS: Final = 3
 """Significant digits that the data carry."""
 
@@ -91,4 +93,5 @@ def rounded(value: float) -> float:
 def version_of(prior: Calibration, batches: Batches) -> str:
     """The version of the constants with a mark of the rows."""
     text = "\n".join(sorted(f"{s.row.source}|{s.row.ref}|{s.seconds!r}" for s in batches.samples))
-    return f"{prior.version.partition('#')[0]}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    parts = [part for part in prior.version.split("+") if not part.startswith(MARK)]
+    return "+".join((*parts, MARK + hashlib.sha256(text.encode()).hexdigest()[:8]))
