@@ -14,7 +14,6 @@ The order of steps is fixed: warm-up, one step for the resident peak, one step u
 settle, timed steps with no tool attached, then the rest of the training untouched.
 """
 
-import importlib.metadata
 import math
 import os
 import time
@@ -28,7 +27,7 @@ from typing import Self
 from executor import peaks
 from executor.environment import REPORT, TIMED_STEPS, WARMUP_STEPS
 from executor.files import private_directory, write_text
-from executor.measured import MemoryPeak, Outcome, Phase, RankReport, StepTimes
+from executor.measured import MemoryPeak, Outcome, Phase, RankReport, StepTimes, installed_releases
 
 DEFAULT_WARMUP_STEPS = 3
 DEFAULT_TIMED_STEPS = 10
@@ -147,7 +146,7 @@ class Instrument:
                 for phase, size in self._resident.items()
             },
             losses=tuple(loss if math.isfinite(loss) else None for loss in self.losses),
-            versions=_versions(),
+            versions=installed_releases(),
         )
 
 
@@ -157,14 +156,3 @@ def _outcome(error: BaseException | None) -> Outcome:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out_of_memory"
     return "killed" if isinstance(error, KeyboardInterrupt) else "error"
-
-
-def _versions() -> dict[str, str]:
-    """Installed releases of what decides the numbers."""
-    found = {}
-    for name in ("torch", "deepspeed", "transformers"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

@@ -1,5 +1,6 @@
 """A launch as data: what would run, with which files and environment. Building one starts and writes nothing."""
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -11,6 +12,7 @@ from cost_models.specs.configuration import Configuration
 from executor import environment, peaks
 from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
 from executor.instrument import DEFAULT_TIMED_STEPS, DEFAULT_WARMUP_STEPS
+from executor.measured import installed_releases
 from planner.plan import Plan
 
 LAUNCHED_BACKENDS = ("deepspeed",)
@@ -197,10 +199,19 @@ def _python_path() -> str:
 def _cpu_environment(processes: int) -> dict[str, str]:
     """What processes need to share the cores of a CPU node and to show their memory."""
     threads = max(1, len(os.sched_getaffinity(0)) // processes)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return {
         "DS_ACCELERATOR": "cpu",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
-        "TORCH_EXTENSIONS_DIR": os.environ.get("TORCH_EXTENSIONS_DIR", str(cache / "meshwright" / "torch_extensions")),
+        "TORCH_EXTENSIONS_DIR": os.environ.get("TORCH_EXTENSIONS_DIR") or str(_extensions()),
         **peaks.RETURNING_MALLOC,
     }
+
+
+def _extensions() -> Path:
+    """Where DeepSpeed's compiled operators are kept: one place per environment, whose paths and releases they hold.
+
+    Two environments in one place would compile them anew at every turn.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    made_for = "\n".join([sys.prefix, *(f"{name} {release}" for name, release in installed_releases().items())])
+    return cache / "meshwright" / "torch_extensions" / hashlib.sha256(made_for.encode()).hexdigest()[:12]

@@ -1,5 +1,7 @@
 """What one process of a run measured: written by the instrument inside the training script, read by the launcher."""
 
+import contextlib
+import importlib.metadata
 import statistics
 from typing import Literal
 
@@ -46,3 +48,12 @@ class RankReport(Spec):
     losses: tuple[float | None, ...]
     """By step; None where it was no number."""
     versions: dict[str, str]
+
+
+def installed_releases() -> dict[str, str]:
+    """Installed releases of what decides the numbers."""
+    found = {}
+    for name in ("torch", "deepspeed", "transformers"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

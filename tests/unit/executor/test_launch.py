@@ -127,5 +127,18 @@ def test_cpu_processes_share_the_cores_and_return_memory(script: Path, tmp_path:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
     launch = prepare(feasible(), "{}", Script(path=script), LaunchOptions(directory=tmp_path), cpu=True)
     assert launch.added["OMP_NUM_THREADS"] == "4"
+    assert launch.added["TORCH_EXTENSIONS_DIR"]
     assert launch.added["MALLOC_MMAP_THRESHOLD_"] == "65536"
     assert launch.added["DS_ACCELERATOR"] == "cpu"
+
+
+def test_each_environment_keeps_its_compiled_operators_apart(script: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    places = set()
+    for prefix in ("/env/one", "/env/two"):
+        monkeypatch.setattr("sys.prefix", prefix)
+        launch = prepare(feasible(), "{}", Script(path=script), LaunchOptions(directory=tmp_path), cpu=True)
+        places.add(launch.added["TORCH_EXTENSIONS_DIR"])
+    assert len(places) == 2
+    assert all(place.startswith(str(tmp_path)) for place in places)
