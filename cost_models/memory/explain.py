@@ -1,5 +1,6 @@
 """The memory side of the ledger: the terms of `instants`, times one configuration's layer counts, with their names."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -85,9 +86,10 @@ def _stage(
     held = held + _early_forward(setting, configuration)
     one = merged(
         stage_activation_terms(pieces, which),
-        *(activation_terms(pieces, kind, mode) for kind, mode in zip(kinds, modes, strict=True)),
+        *(scaled(activation_terms(pieces, *same), n) for same, n in Counter(zip(kinds, modes, strict=True)).items()),
     )
-    moved = [offload_terms(pieces, kind) for kind in offloaded]
+    alike = Counter(kinds)
+    moved = [scaled(offload_terms(pieces, kind), n) for kind, n in Counter(offloaded).items()]
     instants: dict[str, dict[str, float]] = {}
     for i, instant in enumerate(INSTANTS):
         released = instant.released / configuration.virtual_pipeline_stages
@@ -95,14 +97,16 @@ def _stage(
         mode = max(modes) if instant.selector else min(modes)
         terms = merged(
             constant_terms(pieces, which, i),
-            *(layer_terms(pieces, kind, i) for kind in kinds),
+            *(scaled(layer_terms(pieces, kind, i), n) for kind, n in alike.items()),
             scaled(one, flight),
             working_terms(pieces, which, i, mode),
             scaled(merged(*moved), -1.0),
         )
         instants[instant.name] = _plain(terms)
     host = host_rank_bytes(pieces, pieces.calibration)
-    host = host + sum((host_layer_bytes(pieces, kind, pieces.calibration) for kind in offloaded), 0.0)
+    host = host + sum(
+        (n * host_layer_bytes(pieces, kind, pieces.calibration) for kind, n in Counter(offloaded).items()), 0.0
+    )
     return StageMemory(stage=index, instants=instants, host_bytes=float(host))
 
 
