@@ -24,7 +24,7 @@ FACES = {
     "plan": REQUEST | {"--objective", "--export", "--save-dir", "--why-not"},
     "estimate": REQUEST,
     "export": {"plan", "--to", "--save-dir", "--nodes", "--learning-rate", "--lossy", "--json", "--help"},
-    "validate": {"--data", "--rows", "--tracker", "--cases", "--json", "--help"},
+    "validate": {"--data", "--rows", "--cases", "--json", "--help"},
     "calibrate": {"--data", "--site", "--output", "-o", "--write", "--check", "--json", "--help"},
     "models": {"text", "--json", "--help"},
     "devices": {"text", "--json", "--help"},
