@@ -64,7 +64,9 @@ class DeepSpeedExporter:
         return (
             Artifact(path="ds_config.json", media_type="application/json", text=_json(config)),
             Artifact(path="model_settings.json", media_type="application/json", text=_json(settings)),
-            launch_script(plan, self.name, options, ["--deepspeed ds_config.json"], _notes(plan.configuration, losses)),
+            launch_script(
+                plan, self.name, options, ["--deepspeed ds_config.json"], _notes(plan.configuration, options, losses)
+            ),
         )
 
 
@@ -175,8 +177,10 @@ def model_settings(c: Configuration) -> dict[str, Any]:
     return settings
 
 
-def _notes(c: Configuration, losses: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(c: Configuration, options: ExportOptions, losses: tuple[str, ...]) -> tuple[str, ...]:
     notes = [f"not expressed: {loss}" for loss in losses]
+    if options.learning_rate is None and c.optimizer in _OPTIMIZERS:
+        notes.append("optimizer.params states no learning rate, DeepSpeed's own default would apply: set params.lr")
     if any(stage.recompute.full or stage.recompute.selective for stage in c.stages):
         notes.append(
             "the script recomputes activations in the layers that model_settings.json lists (half-open ranges)"
