@@ -10,7 +10,7 @@ from cost_models.job import Job
 from cost_models.specs.cluster import ClusterSpec, LinkSpec, NodePool
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import TrainingSpec
-from solver.domains import Requirement, default_domains, permit_compression, requirement
+from solver.domains import Domains, Requirement, default_domains, permit_compression, requirement
 from solver.problem import Problem
 
 MODES: Final = ("any", "megatron")
@@ -64,6 +64,7 @@ def problem(name: str, mode: str) -> Problem:
         recompute_interval=domains["recompute_interval"],
         expert_parallel=powers,
     )
+    offered = Domains({key: values for key, values in offered.values.items() if key != "gpus"})
     wishes: tuple[Requirement, ...] = ()
     if mode == "megatron":
         wishes = (requirement("backend", "megatron"), requirement("zero_stage", [0, 1]))

@@ -10,10 +10,12 @@ When the least open bound is at the incumbent, it is optimal; when nothing is op
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
+from solver.bounds.batch import Batch
 from solver.bounds.offload import Level
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import Way, layout_of, row_bounds
@@ -86,6 +88,8 @@ class Search:
     counters: Counters
     pruning: Pruning = Pruning()
     progress: Progress | None = None
+    last: bool = True
+    """Whether this objective also settles ties, being the last of its list."""
     incumbent: Incumbent | None = None
     bound: Fraction | None = None
     """Least value that anything left open could have; None when nothing is open."""
@@ -105,6 +109,13 @@ class Search:
             self._close(still_open)
         return self.incumbent
 
+    def _beaten(self, lower: Any) -> Any:
+        """Whether bounds are above the incumbent; where a later objective settles ties, at it suffices for memory."""
+        above = beaten(lower, self.incumbent)
+        if self.last or self.objective.goal != "memory" or self.incumbent is None:
+            return above
+        return above | (lower >= float(self.incumbent.value))
+
     def _done(self) -> bool:
         return self.objective.goal == "feasible" and self.incumbent is not None
 
@@ -114,14 +125,14 @@ class Search:
         order = np.argsort(floors, kind="stable")
         widths = [float(space.legal.sum() / max(space.size, 1)) for space in self.spaces]
         position, budget = 0, FIRST_CHUNK
-        while position < len(order) and not beaten(floors[order[position]], self.incumbent):
+        while position < len(order) and not self._beaten(floors[order[position]]):
             if self.counters.priced >= self.problem.budget.max_priced_rows:
                 self._give_up(float(floors[order[position]]))
                 return
             weights = np.cumsum([widths[owner[i]] for i in order[position : position + budget]])
             stop = position + max(1, int(np.searchsorted(weights, budget)))
             chunk = order[position:stop]
-            chunk = chunk[~np.asarray(beaten(floors[chunk], self.incumbent))]
+            chunk = chunk[~np.asarray(self._beaten(floors[chunk]))]
             for index, space in enumerate(self.spaces):
                 at = np.sort(topology[chunk[owner[chunk] == index]])
                 if len(at):
@@ -153,7 +164,7 @@ class Search:
         weights, limit = self.objective.weights(rows.strategy), self.caps.max_times(rows.strategy)
         keep = rows.lower <= limit
         if self.objective.goal == "time" and self.pruning.first_bound:
-            keep &= ~np.asarray(beaten(rows.lower * weights, self.incumbent))
+            keep &= ~np.asarray(self._beaten(rows.lower * weights))
         if not keep.any():
             return
         rows, limit = rows.take(keep), limit[keep]
@@ -161,7 +172,7 @@ class Search:
         if self.pruning.necessary_memory:
             keep = least <= memory.capacity
             if self.objective.goal == "memory":
-                keep &= ~np.asarray(beaten(least / MEMORY_UNIT, self.incumbent))
+                keep &= ~np.asarray(self._beaten(least / MEMORY_UNIT))
             if not keep.any():
                 return
             rows, memory, limit, least = rows.take(keep), memory.take(keep), limit[keep], least[keep]
@@ -182,11 +193,11 @@ class Search:
         for group in groups:
             lower = self._first(group)
             at = np.argsort(lower if self.objective.goal != "feasible" else -group.room, kind="stable")[:PROBE]
-            at = at[~np.asarray(beaten(lower[at], self.incumbent))]
+            at = at[~np.asarray(self._beaten(lower[at]))]
             if len(at):
                 rows = self._bound(group, np.sort(at), probe=True)
-                if group.batch.shape.kinds > 1 and rows:
-                    # The bound of several layer kinds has no layout of its own: CP-SAT makes the first incumbents.
+                if rows and (group.batch.shape.kinds > 1 or self.objective.goal == "memory"):
+                    # These bounds have no layout of their own: CP-SAT makes the first incumbents.
                     self._solve(min(rows, key=lambda row: (row.lower, row.key)))
             if self._done():
                 return
@@ -201,7 +212,7 @@ class Search:
             size = max(1, BATCH_CELLS // cells)
             for start in range(0, len(order), size):
                 at = order[start : start + size]
-                at = at[~np.asarray(beaten(lower[at], self.incumbent))]
+                at = at[~np.asarray(self._beaten(lower[at]))]
                 if len(at):
                     still_open += self._bound(group, np.sort(at), probe=False)
                 if self._done():
@@ -215,18 +226,17 @@ class Search:
         limit = None
         if self.objective.goal == "time" and self.incumbent is not None:
             limit = goal_limit(float(self.incumbent.value) * (1 + MARGIN) / weights)
-        bounds = row_bounds(batch, limit)
         if self.objective.goal == "memory":
-            lower = np.where(np.isfinite(bounds.lower), peak_bound(batch), np.inf)
-            upper = np.full(len(at), np.inf)
-        elif self.objective.goal == "feasible":
+            return self._bound_peak(group, at, batch)
+        bounds = row_bounds(batch, limit)
+        if self.objective.goal == "feasible":
             lower, upper = np.where(np.isfinite(bounds.lower), 0.0, np.inf), bounds.upper
         else:
             lower, upper = bounds.lower, bounds.upper
         values = upper * weights
         exact = lower == upper
         for k in np.lexsort((at, group.simplicity[at], values)):
-            if not np.isfinite(values[k]) or beaten(values[k], self.incumbent):
+            if not np.isfinite(values[k]) or self._beaten(values[k]):
                 break
             way = bounds.way[k]
             assert way is not None, "a finite upper bound has a layout"
@@ -245,7 +255,12 @@ class Search:
         ]
         self.runners_up += [row for row in rows if row.way is not None and not probe]
         closed = {int(at[k]) for k in np.nonzero(exact)[0]}
-        return [row for row in rows if row.index not in closed and not beaten(row.lower, self.incumbent)]
+        return [row for row in rows if row.index not in closed and not self._beaten(row.lower)]
+
+    def _bound_peak(self, group: Group, at: IntArray, batch: Batch) -> list[Open]:
+        lower = peak_bound(batch)
+        lower = np.where(lower <= batch.memory.capacity, lower, np.inf)
+        return [Open(float(lower[k]), 0, group, int(at[k]), None) for k in np.nonzero(~self._beaten(lower))[0]]
 
     def _offer(self, group: Group, index: int, layout: Layout) -> bool:
         """Make a layout the incumbent if it is feasible and better; says whether it is feasible."""
@@ -272,10 +287,7 @@ class Search:
     def _close(self, still_open: list[Open]) -> None:
         """Pass 3: CP-SAT on what is left, least bound first."""
         for row in sorted(still_open, key=lambda row: (row.lower, int(row.group.simplicity[row.index]), row.key)):
-            if beaten(row.lower, self.incumbent):
-                return
-            if self.counters.solved >= self.problem.budget.max_solves:
-                self._give_up(row.lower)
+            if self._beaten(row.lower):
                 return
             self._solve(row)
             if self._done():
@@ -286,7 +298,10 @@ class Search:
         strategy, model = group.rows.strategy.row(index), group.batch.row(index)
         most = cutoff(self.objective, strategy, int(group.simplicity[index]), row.key, self.incumbent)
         hint = layout_of(group.batch.take([index]), *row.way) if row.way is not None else None
-        if most is not None and self.objective.goal == "time" and most < row.goal_lower:
+        if most is not None and (most < row.goal_lower if self.objective.goal == "time" else most < row.lower):
+            return
+        if self.counters.solved >= self.problem.budget.max_solves:
+            self._give_up(row.lower)
             return
         self.counters.solved += 1
         answer = solve_row(

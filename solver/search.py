@@ -34,7 +34,12 @@ class _Solve:
     legal: int = 0
 
     def search(
-        self, goal: Objective, limit: Caps, at: Sequence[BackendSpace], start: Incumbent | None = None
+        self,
+        goal: Objective,
+        limit: Caps,
+        at: Sequence[BackendSpace],
+        start: Incumbent | None = None,
+        last: bool = True,
     ) -> Search:
         """One search, run."""
         search = Search(
@@ -47,6 +52,7 @@ class _Solve:
             pruning=self.pruning,
             progress=self.progress,
             incumbent=start,
+            last=last,
         )
         search.run()
         return search
@@ -83,7 +89,7 @@ def solve(
         limit = limit.after(goal, value.exact)
     for goal in chain[len(chain_values) :]:
         start = _restated(goal, last.incumbent)
-        last = run.search(goal, limit, legal, start)
+        last = run.search(goal, limit, legal, start, goal is chain[-1])
         assert last.incumbent is not None, "the start is feasible"
         chain_values.append(_Value(goal, last.incumbent.value, last.bound))
         limit = limit.after(goal, last.incumbent.value)
@@ -112,7 +118,7 @@ def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace,
     problem = run.problem
     if chain[0].name != "gpus":
         legal = reduced(problem, spaces(problem), run.pruning)
-        search = run.search(chain[0], caps(problem), legal)
+        search = run.search(chain[0], caps(problem), legal, last=len(chain) == 1)
         _count(run, legal)
         values = [] if search.incumbent is None else [_Value(chain[0], search.incumbent.value, search.bound)]
         return legal, values, search
@@ -197,6 +203,7 @@ def _gpus(run: _Solve) -> tuple[int, ...]:
 def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Value], last: Search) -> Solution:
     found = last.incumbent
     assert found is not None
+    closed = all(value.bound is None or value.bound >= value.exact for value in values)
     stated = tuple(
         ObjectiveValue(
             name=value.goal.name,
@@ -209,7 +216,7 @@ def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Valu
         for value in values
     )
     return Solution(
-        status="optimal" if run.counters.exhausted else "feasible",
+        status="optimal" if run.counters.exhausted or closed else "feasible",
         configuration=_verify.configuration(run.problem, found.strategy, found.layout),
         objectives=stated,
         candidates=_candidates(run),

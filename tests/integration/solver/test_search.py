@@ -161,3 +161,22 @@ def test_dropped_and_legal_candidates_add_up_to_the_raw_space() -> None:
     for seed in range(10):
         solution = solve(instance(seed).problem(), check=False)
         assert sum(d.candidates for d in solution.dropped) + solution.candidates.legal <= solution.candidates.raw
+
+
+def test_a_limit_on_solves_leaves_a_bound_that_holds() -> None:
+    unproven = 0
+    for seed in FEASIBLE:
+        problem = instance(seed).problem()
+        exact = solve(problem)
+        if not exact.candidates.solved:
+            continue
+        try:
+            cut = solve(replace(problem, budget=Budget(max_solves=0)))
+        except LimitReached:
+            continue
+        assert cut.bound <= exact.value <= cut.value
+        if cut.status == "feasible":
+            unproven += 1
+            assert cut.gap >= 0
+            assert not cut.objectives[0].proven or cut.value == exact.value
+    assert unproven > 0
