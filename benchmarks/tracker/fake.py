@@ -66,7 +66,9 @@ class FourBit(nn.Linear):
 
     def __init__(self, linear: nn.Linear) -> None:
         """Of the same features as `linear`."""
-        super().__init__(linear.in_features, linear.out_features, bias=linear.bias is not None, dtype=linear.weight.dtype)
+        super().__init__(
+            linear.in_features, linear.out_features, bias=linear.bias is not None, dtype=linear.weight.dtype
+        )
         del self.weight
         count = linear.in_features * linear.out_features
         self.register_buffer("packed", torch.empty(count // 2, dtype=torch.uint8))
@@ -122,6 +124,10 @@ def _empty(like: torch.Tensor) -> torch.Tensor:
     return torch.empty(like.shape, dtype=like.dtype, device="cpu")
 
 
+def _never(_: Any = None) -> bool:
+    return False
+
+
 @contextmanager
 def masks_as_in_training(*, padded: bool) -> Iterator[None]:
     """Let transformers build the attention masks of a run with values.
@@ -131,7 +137,7 @@ def masks_as_in_training(*, padded: bool) -> Iterator[None]:
     from transformers import masking_utils  # noqa: PLC0415  slow to import
 
     replaced = {
-        "is_tracing": lambda _=None: False,
+        "is_tracing": _never,
         "fast_all": lambda _: not padded,
         "find_packed_sequence_indices": lambda _: None,
     }

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.tracker.case import Case
 from benchmarks.tracker.fake import build, masks_as_in_training, to_fake
-from benchmarks.tracker.track import Peaks, ShardedTracker, Tracker
+from benchmarks.tracker.track import ShardedTracker, Tracker
 
 _IGNORED = -100
 
@@ -81,8 +81,7 @@ class _Step:
         self.batch = {"input_ids": self.ids, "labels": self.ids}
         if case.padded:
             self.batch["attention_mask"] = torch.ones_like(self.ids)
-        if case.lora:  # a Trainer's loop; adapters hide the model's own default
-            model.config.use_cache = False  # type: ignore[union-attr]
+        model.config.use_cache = False  # type: ignore[union-attr]  # as transformers' Trainer does
 
     def run(self, *, events: bool) -> dict[str, Any]:
         """A first step, in which the optimizer makes its states, and one that is measured."""

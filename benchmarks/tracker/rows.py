@@ -18,23 +18,27 @@ COLUMNS: Final = (
     "unsharded_param_gb", "allgather_gb", "reducescatter_gb", "build_s", "run_s",
 )  # fmt: skip
 """The common header."""
-EXTRA: Final = ("model_type", "overrides", "padded", "chunks", "lora", "rank", "four_bit")
+EXTRA: Final = ("model_type", "overrides", "padded", "chunks", "lora", "rank", "four_bit", "config")
 """Facts that the common header lacks."""
 _WORDS: Final = {"fsdp-mp": "fsdp-mp(fp32 shard,bf16 compute,fp32 reduce)"}
 
 
 def row(case: Case, measured: Measured) -> dict[str, str]:
     """One row of a case."""
+    import json  # noqa: PLC0415
+
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
-
-    import json  # noqa: PLC0415
 
     spec = read_config(resolved(case))
     phase = max(("fwdbwd", "step"), key=lambda name: measured.peaks[name]["Total"])
     peak = measured.peaks[phase]
     grouped = _grouped(peak)
-    sharded = {"unsharded_param_gb": "Unsharded Param", "allgather_gb": "All Gather", "reducescatter_gb": "Reduce Scatter"}
+    sharded = {
+        "unsharded_param_gb": "Unsharded Param",
+        "allgather_gb": "All Gather",
+        "reducescatter_gb": "Reduce Scatter",
+    }
     values: dict[str, Any] = {
         "model": case.name, "layers": spec.num_hidden_layers, "hidden": spec.hidden_size,
         "heads": spec.num_attention_heads, "kv_heads": spec.num_key_value_heads, "ffn": spec.intermediate_size,
@@ -57,6 +61,7 @@ def row(case: Case, measured: Measured) -> dict[str, str]:
         "model_type": spec.model_type, "overrides": json.dumps(dict(case.overrides), sort_keys=True),
         "padded": int(case.padded), "chunks": case.chunks, "lora": case.lora, "rank": case.rank if case.lora else "",
         "four_bit": int(case.four_bit),
+        "config": json.dumps(_sizes(case), sort_keys=True) if case.model.startswith("family:") else "",
     }  # fmt: skip
     return {name: str(values.get(name, "")) for name in (*COLUMNS, *EXTRA)}
 
@@ -69,6 +74,15 @@ def resolved(case: Case) -> dict[str, Any]:
     if not case.model.startswith("family:"):
         return keys
     return {**AutoConfig.for_model(**keys).to_dict(), **case.overrides}
+
+
+def _sizes(case: Case) -> dict[str, Any]:
+    """The plain keys of a family's default config.json."""
+    return {
+        key: value
+        for key, value in resolved(case).items()
+        if isinstance(value, int | float | str | list) and value != []
+    }
 
 
 def _grouped(snapshot: dict[str, int]) -> dict[str, int]:

@@ -48,8 +48,10 @@ class Moment:
     rank]"""
     scores: Any = 0.0
     """Gradients of materialised attention scores. [bytes per token and rank]"""
-    weights: tuple[str, ...] = ()
-    """Last part of the names of the weights whose gradients of this layer exist by then."""
+    own: Any = 0.0
+    """The layer's parameters whose gradients exist by then. [parameters]"""
+    copied: Any = 0.0
+    """Those of them of which a copy in the compute dtype exists too. [parameters]"""
 
 
 def saved_bytes(entries: tuple[Saved, ...], mode: int, *parts: str) -> Any:

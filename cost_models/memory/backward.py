@@ -86,6 +86,7 @@ def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool
     entries = pieces.saved[kind][style]
     everything = saved_bytes(entries, NONE) * setting.tokens
     if mode == FULL:
+        everything = everything - saved_bytes(entries, NONE, "boundary") * setting.tokens
         interval = np.maximum(np.asarray(setting.strategy.recompute_interval), 1)
         boundary = boundary_bytes(setting)
         offloaded = np.where(np.asarray(setting.strategy.activation_offload) > 0, 2.0, 0.0) * boundary
@@ -106,9 +107,7 @@ def _moment(pieces: Pieces, kind: int, style: int, index: int, *, first: bool) -
     setting = pieces.setting
     moment = moments(pieces, kind, style)[index]
     root = gathering(setting, "root_group")
-    layer = layer_weights(setting.model, setting.kinds[kind])
-    produced = [w for w in layer if w.name.rsplit(".", 1)[-1] in moment.weights]
-    own = local(setting, produced) if produced and setting.adapters is None else 0.0
+    own, copied = moment.own, moment.copied
     fresh = 1.0 - setting.accumulating
     gradients = np.where(root > 0, setting.compute, fresh * setting.layout("gradient")) * own
     if first:
@@ -117,7 +116,7 @@ def _moment(pieces: Pieces, kind: int, style: int, index: int, *, first: bool) -
         "backward_working_set": moment.added * setting.tokens,
         "attention_working_set": moment.scores * setting.tokens,
         "dequantized_weights": _dequantised(pieces, kind),
-        "weight_casts": -setting.layout("cast") * own,
+        "weight_casts": setting.layout("cast") * (copied - own),
         "gradients": gradients,
         **_gathered(pieces, kind, first=first),
     }

@@ -219,7 +219,7 @@ def stage_activation_terms(pieces: Pieces, stage_class: int) -> Terms:
     rotary = rotary if model.position_embedding == "rotary" else 0.0 * rotary
     kept = rotary + 16.0 * setting.tokens
     if model.embedding_norm and stage_class in WITH_EMBEDDING:
-        kept = kept + eager.norm(setting, model.hidden_size) * setting.tokens / setting.sequence_shards
+        kept = kept + eager.norm_kept(setting) * setting.tokens
     return {"stage_activations": kept}
 
 
@@ -280,5 +280,5 @@ def _unneeded_first_norm(setting: Setting) -> Any:
     """The first norm saves nothing where neither it nor the embedding below it is trained. [bytes]"""
     if setting.adapters is None or setting.adapters.train_embeddings:
         return 0.0
-    first = eager.norm(setting, setting.model.hidden_size) * setting.tokens / setting.sequence_shards
+    first = eager.norm_kept(setting) * setting.tokens
     return np.where(setting.eager, first, 0.0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.memory.eager import norm
+from cost_models.memory.eager import head_kept
 from cost_models.memory.setting import Setting, Terms, once
 
 
@@ -23,7 +23,7 @@ def loss_terms(setting: Setting) -> Terms:
     h, vocabulary = model.hidden_size, setting.vocabulary
     capped = b if model.logit_softcap else 0.0
     eager_logits = (setting.loss("peak") + setting.fact("kept_outputs") * b + capped) * vocabulary * tokens
-    eager_head = (norm(setting, h) + (0.0 if setting.adapters else b * h)) * tokens / setting.sequence_shards
+    eager_head = head_kept(setting) * tokens
     fused = setting.loss("peak") * vocabulary * tokens
     dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
     megatron_logits = np.maximum(fused, b * vocabulary * tokens + dummy)

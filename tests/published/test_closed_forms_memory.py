@@ -98,7 +98,7 @@ def test_selective_recompute_drops_the_attention_core_and_full_keeps_the_input()
         ("gpt2-xl", "sdpa", 1024, 56.07),
         ("gemma-2-9b", "eager", 2048, 150.0),
         ("mixtral-8x7b", "sdpa", 2048, 85.06),
-        ("phi-3-mini", "sdpa", 2048, 51.38),
+        ("phi-3.5-mini", "sdpa", 2048, 51.38),
         ("olmo-2-7b", "sdpa", 2048, 65.56),
         ("phi-1", "sdpa", 2048, 54.07),
     ],

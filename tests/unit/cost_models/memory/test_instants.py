@@ -118,7 +118,8 @@ def test_materialised_attention_adds_its_scores_to_the_working_set() -> None:
 def test_a_padding_mask_costs_a_square_map_a_layer_under_sdpa() -> None:
     plain, padded = (ledger(attention="sdpa", training={"padded": p}) for p in (False, True))
     more = term(padded, "loss", "attention_activations") - term(plain, "loss", "attention_activations")
-    assert more == 8 * 2 * 1024 * 1024
+    expanded = 2 * 2 * (1024 - 256) * 1024
+    assert more == 8 * (2 * 1024 * 1024 + expanded)  # with a mask, grouped keys and values are repeated
 
 
 def test_expert_imbalance_scales_what_the_fullest_rank_holds() -> None:

@@ -1,0 +1,52 @@
+"""What transformers' code of an architecture does that its config.json does not say, and that decides memory."""
+
+from typing import Literal, TypeAlias
+
+from pydantic import PositiveFloat
+
+from cost_models.specs.base import Spec
+
+Norm: TypeAlias = Literal["kernel", "rms", "rms_wide", "kernel_wide", "written_out"]
+
+
+class ArchitectureFacts(Spec):
+    """Facts of one or several `model_type`s, read from their modules' code."""
+
+    model_types: tuple[str, ...]
+    norm: Norm = "rms"
+    """`kernel`: torch's layer_norm in the stream's dtype; `kernel_wide`: the same on an fp32 copy; `rms`: upcast, then
+    the weight in the stream's dtype; `rms_wide`: the weight in fp32 too; `written_out`: a LayerNorm of elementary
+    operators in fp32."""
+    projections: Literal["separate", "fused"] = "separate"
+    """`fused`: queries, keys and values are views of one product."""
+    values_copied: bool = False
+    """Values of a fused product are copied out of it before attention."""
+    fused_gate: bool = False
+    """The gate and the up projection are views of one product."""
+    rotary: Literal["half", "interleaved", "halves", "complex", "wide_interleaved", "pairs", "none"] = "half"
+    """How positions are turned: by `rotate_half`, by even and odd elements, by two halves, as complex numbers."""
+    rotary_share: PositiveFloat = 1.0
+    """Share of a head's width that is turned."""
+    concatenated_rotary: bool = False
+    """Turned queries are concatenated: attention's output has its heads outside and is copied for the projection."""
+    ungrouped: bool = False
+    """Fused attention is called without grouped heads, so that fewer key heads leave only the spelled-out kernel."""
+    softmax: Literal["wide", "narrow", "wide_input", "sinks"] = "wide"
+    """Of written-out attention: fp32 result cast back; in the stream's dtype; with sinks in the stream's dtype."""
+    residual: Literal["pre", "post", "sandwich", "parallel"] = "pre"
+    """Where norms stand: before each block; after it; both; before two blocks side by side."""
+    scaled_residual: bool = False
+    router: Literal["softmax", "softmax_wide", "sigmoid_wide", "top_softmax", "softmax_kept"] = "softmax"
+    """Router probabilities: fp32 softmax cast back; an fp32 router with softmax or sigmoid; softmax of the chosen;
+    fp32 throughout."""
+    normalised_routes: bool = True
+    """The chosen probabilities are divided by their sum."""
+    clamped_gate: bool = False
+    always_masked: bool = False
+    """Fused attention gets a mask even without padding."""
+    mlp_gelu: Literal["kernel", "own_function"] = "kernel"
+    scaled_logits: bool = False
+    scaled_embedding: bool = False
+    attention: tuple[Literal["sdpa", "eager"], ...] = ("sdpa", "eager")
+    """Implementations that the code offers."""
+    source: str

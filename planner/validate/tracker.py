@@ -1,0 +1,178 @@
+"""Rows of PyTorch's memory tracker against the ledger: total and per phase.
+
+Format: benchmarks/tracker/rows.py. A row names a model, its training and its batch; its sizes are GiB of live tensors.
+"""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cost_models import catalog
+from cost_models.errors import MeshwrightError
+from cost_models.hf_config import read_config
+from cost_models.job import Job
+from cost_models.ledger import MemoryLedger
+from cost_models.memory import memory_ledger
+from cost_models.parameters import total_parameters
+from cost_models.pools import pool
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.configuration import Configuration
+from cost_models.specs.framework import FrameworkFacts
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.training import LoraSpec, TrainingSpec
+from cost_models.units import GIB
+
+Row = Mapping[str, str]
+PHASES: Final = {
+    "total": "peak_total_gb",
+    "forward": "peak_fwd_gb",
+    "backward": "peak_fwdbwd_gb",
+    "step": "peak_step_gb",
+}
+"""Quantities of a row and their columns."""
+_BACKWARD: Final = ("loss", "backward_last_layer", "backward_first_layer", "end_of_backward")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One row: what was predicted and what the tracker saw, by phase. [bytes]"""
+
+    row: Row
+    model: ModelSpec
+    predicted: Mapping[str, float]
+    tracked: Mapping[str, float]
+
+    def error(self, phase: str = "total") -> float:
+        """Relative error of a phase."""
+        return self.predicted[phase] / self.tracked[phase] - 1
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def model(row: Row) -> ModelSpec:
+    """The model of a row: its preset with the row's sizes.
+
+    Raises:
+        UnknownName: no preset has that name, and the row names no family.
+    """
+    name = row["model"].partition("+")[0]
+    overrides = json.loads(row.get("overrides") or "{}")
+    if name.startswith("family:") or overrides:
+        return _configured(name, row, overrides)
+    found = catalog.model(name)
+    layers = int(row["layers"])
+    update: dict[str, Any] = {
+        "num_hidden_layers": layers,
+        "layers": found.layers[:layers],
+        "vocab_size": int(row["vocab"]),
+    }
+    if "padded" not in row:
+        # The common header: no layer is given a mask, so that a window is none.
+        update["layers"] = tuple(kind.model_copy(update={"attention": "full"}) for kind in update["layers"])
+    found = found.model_copy(update=update)
+    missing = int(row["params"]) - total_parameters(found)
+    if found.position_embedding == "learned" and missing and missing % found.hidden_size == 0:
+        rows = found.position_embedding_rows + missing // found.hidden_size
+        found = found.model_copy(update={"position_embedding_rows": rows})
+    return found
+
+
+def _configured(name: str, row: Row, overrides: Mapping[str, Any]) -> ModelSpec:
+    from cost_models.hf_config import presets
+
+    if name.startswith("family:"):
+        keys = json.loads(row["config"])
+    else:
+        keys = dict(presets.presets()[presets.model(name).name].config)
+    return read_config({**keys, **overrides}, name=name)
+
+
+def facts(row: Row) -> tuple[str, FrameworkFacts]:
+    """The back end of a row, with the row's layout and optimizer loop."""
+    pure = catalog.framework("ddp-pure-bf16")
+    precision, optimizer = row["precision"], row["optimizer"]
+    backend, base = "ddp", pure
+    if row["sharding(world)"] != "1":
+        backend, sharded = "fsdp", catalog.framework("fsdp")
+        base = sharded.model_copy(update={"layouts": pure.layouts}) if precision == "bf16-pure" else sharded
+    elif precision.startswith("fp32-autocast"):
+        base = catalog.framework("ddp")
+    layout = base.layouts["bf16"]
+    changes: dict[str, dict[str, Any]] = {
+        "adamw-foreach": {"step_parameter_copies": 1.0},
+        "adamw-loop": {"step_largest_tensor_bytes": 2 * layout.weight},
+        "adamw-fp32master": {
+            "layouts": {"bf16": layout.model_copy(update={"master": 4.0, "state": 4.0})},
+            "step_largest_tensor_bytes": 8.0,
+        },
+    }
+    return backend, base.model_copy(update=changes.get(optimizer, {}))
+
+
+def ledger(row: Row) -> MemoryLedger:
+    """The ledger of a row's step."""
+    spec = model(row)
+    adapters = row["model"].partition("+")[2]
+    sharding = row["sharding(world)"].split(":")
+    world = int(sharding[1]) if len(sharding) > 1 else 1
+    backend, framework = facts(row)
+    layers = spec.num_hidden_layers
+    job = Job(
+        model=spec,
+        cluster=ClusterSpec(pools=(pool(device="cpu", gpus_per_node=world, host_memory="100TiB"),)),
+        training=TrainingSpec(
+            sequence_length=int(row["seq"]),
+            global_batch_size=int(row["mbs"]) * world,
+            method=("qlora" if row.get("four_bit") == "1" else "lora") if adapters else "full",
+            lora=_adapters(row) if adapters else None,
+            padded=row.get("padded") == "1",
+        ),
+    )
+    configuration = Configuration.read(
+        {
+            "backend": {"name": backend},
+            "data_parallel": world,
+            "zero_stage": (2 if "no_reshard" in sharding else 3) if world > 1 else 0,
+            "micro_batch_size": int(row["mbs"]),
+            "stages": [{"layers": layers, "recompute": {row["recompute"]: layers}}],
+            "attention": row["attn"],
+        }
+    )
+    return memory_ledger(job, configuration, catalog.calibration(), oom_risk=0.5, frameworks={backend: framework})
+
+
+def _adapters(row: Row) -> LoraSpec:
+    text = row["model"].partition("+")[2]
+    rank = row.get("rank") or "".join(c for c in text.partition("lora")[2].partition("-")[0] if c.isdigit()) or "16"
+    targets: Any = row.get("lora") or "all-linear"
+    return LoraSpec(rank=int(rank), target_modules=targets if targets == "all-linear" else tuple(targets.split("+")))
+
+
+def compare(row: Row) -> Compared:
+    """One row, predicted and tracked."""
+    (stage,) = ledger(row).stages
+    step = stage.allocated("optimizer_step")
+    backward = max(stage.allocated(instant) for instant in _BACKWARD)
+    predicted = {"total": max(step, backward), "backward": backward, "step": step}
+    stated = {phase: row.get(column) or "0" for phase, column in PHASES.items()}
+    tracked = {phase: float(text) * GIB for phase, text in stated.items() if float(text)}
+    return Compared(row=row, model=model(row), predicted=predicted, tracked=tracked)
+
+
+def compared(rows: Sequence[Row]) -> tuple[list[Compared], dict[str, int]]:
+    """All rows that can be predicted, and why others are skipped."""
+    found, skipped = [], dict[str, int]()
+    for row in rows:
+        try:
+            found.append(compare(row))
+        except MeshwrightError as error:
+            reason = f"{type(error).__name__}: {error}"
+            skipped[reason] = skipped.get(reason, 0) + 1
+    return found, skipped
