@@ -60,13 +60,12 @@ class DeepSpeedExporter:
         about = header(plan, self.name) | {"valid_for": f"deepspeed {self.versions}"}
         config: dict[str, Any] = {"_meshwright": about | ({"lost": list(losses)} if losses else {})}
         config |= ds_config(plan.configuration, options)
+        notes = _notes(plan.configuration, options, losses)
         settings = {"_meshwright": about} | model_settings(plan.configuration)
         return (
             Artifact(path="ds_config.json", media_type="application/json", text=_json(config)),
             Artifact(path="model_settings.json", media_type="application/json", text=_json(settings)),
-            launch_script(
-                plan, self.name, options, ["--deepspeed ds_config.json"], _notes(plan.configuration, options, losses)
-            ),
+            launch_script(plan, self.name, options, ["--deepspeed ds_config.json"], notes),
         )
 
 

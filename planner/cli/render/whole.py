@@ -145,7 +145,9 @@ def _foot(console: Console, plan: Plan) -> None:
     if plan.assumptions:
         console.print("[bold]Assumed, as the request left it open[/bold]")
         for item in plan.assumptions:
-            console.print(f"- {item.key} = {escape(str(item.value))} ({escape(item.from_ or '')})", soft_wrap=True)
+            size = item.key.endswith("_memory") and isinstance(item.value, int)
+            value = f"{gib(item.value)} GiB" if size else str(item.value)
+            console.print(f"- {item.key} = {escape(value)} ({escape(item.from_ or '')})", soft_wrap=True)
             if item.scenarios and item.spread:
                 cases = ", ".join(f"{case['value']} {gib(case['device_bytes'])}" for case in item.scenarios)
                 console.print(f"  device memory by what it may be: {cases}", soft_wrap=True)
