@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from cost_models.hf_config.common import Reader, decoder, sliding_layers
 from cost_models.hf_config.fields import Fields
+from cost_models.hf_config.generic import generic
 from cost_models.specs.model import ModelSpec
 
 
@@ -28,4 +29,9 @@ def olmo3(fields: Fields) -> ModelSpec:
     return _olmo(fields, qk_norm="full", **sliding_layers(fields, window, lambda i: (i + 1) % 4 != 0))
 
 
-READERS: Final[dict[str, Reader]] = {"olmo": olmo, "olmo2": olmo2, "olmo3": olmo3}
+def olmoe(fields: Fields) -> ModelSpec:
+    """OLMoE (arXiv:2409.02060): routed experts in every layer, qk-norm over the whole projection."""
+    return generic(fields).model_copy(update={"qk_norm": "full"})
+
+
+READERS: Final[dict[str, Reader]] = {"olmo": olmo, "olmo2": olmo2, "olmo3": olmo3, "olmoe": olmoe}

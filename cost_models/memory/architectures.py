@@ -27,6 +27,12 @@ def architecture(model: ModelSpec) -> ArchitectureFacts:
     return known().get(model.model_type) or generic(model)
 
 
+def fused_names(facts: ArchitectureFacts) -> frozenset[str]:
+    """Weights that are columns of the product of another."""
+    names = frozenset({"k_proj", "v_proj"}) if facts.projections == "fused" else frozenset()
+    return names | (frozenset({"up_proj", "shared_expert.up_proj"}) if facts.fused_gate else frozenset())
+
+
 def generic(model: ModelSpec) -> ArchitectureFacts:
     """A Llama-like block with the norms that the numbers state."""
     several = model.norms_per_layer > 2

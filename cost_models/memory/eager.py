@@ -21,7 +21,7 @@ from cost_models.memory.tape import SCORE, SEQUENCE, TENSOR, Alive, Width, width
 from cost_models.parameters import layer_weights
 from cost_models.specs.model import LayerKind, ModelSpec
 
-_KEPT_BY_SELECTIVE = frozenset({"attention", "router"})
+_KEPT_BY_SELECTIVE = frozenset({"router"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,9 +140,18 @@ def _operators_kept(setting: Setting, kind: LayerKind) -> list[Saved]:
     inner = model.intermediate_size
     if kind.mlp == "moe" and model.moe is not None:
         inner = model.moe.num_experts_per_tok * model.moe.moe_intermediate_size
-    kept = {"input": 2 * b * model.hidden_size / s, "up": b * inner / t}
+    heads = model.num_attention_heads
+    kv = model.key_value_width / np.minimum(t, model.num_key_value_heads)
+    output = (heads * model.mla.v_head_dim if model.mla is not None else model.query_width) / t
+    kept = {
+        "input": ("mlp", 2 * b * model.hidden_size / s),
+        "up": ("mlp", b * inner / t),
+        "query_key": ("attention", b * (model.query_width / t + kv)),
+        "attention_output": ("attention", b * output + 4.0 * heads / t),
+    }
     return [
-        Saved(operator=name, part="mlp", bytes_per_token=value, modes=ONLY_SELECTIVE) for name, value in kept.items()
+        Saved(operator=name, part=part, bytes_per_token=value, modes=ONLY_SELECTIVE)
+        for name, (part, value) in kept.items()
     ]
 
 
@@ -158,6 +167,26 @@ def _head_written(model: ModelSpec, variant: Variant) -> tuple[Width, Width]:
             blocks.linear(out, "lm_head", width(model.vocab_size, TENSOR))
         sizes.append(sum((storage.size for storage in blocks.tape.saved()), width(0.0, SEQUENCE)))
     return sizes[0], sizes[1]
+
+
+@lru_cache(maxsize=256)
+def _unneeded(model: ModelSpec, kind: LayerKind, variant: Variant) -> Width:
+    """What a layer does not keep when nothing below it is trained."""
+    sizes = []
+    for first in (False, True):
+        tape, _, _ = written(model, architecture(model), variant, kind, first=first)
+        sizes.append(sum((storage.size for storage in tape.saved()), width(0.0, SEQUENCE)))
+    return sizes[0] - sizes[1]
+
+
+@once
+def unneeded_in_first(setting: Setting) -> Any:
+    """What the first layer does not keep when the embedding is frozen. [bytes per token]"""
+    kind = setting.model.layer_sequence[0]
+    result: Any = 0.0
+    for mask, variant in _variants(setting, kind):
+        result = np.where(mask, _bytes(setting, _unneeded(setting.model, kind, variant)), result)
+    return result
 
 
 def _of_head(setting: Setting, index: int) -> Any:

@@ -280,5 +280,5 @@ def _unneeded_first_norm(setting: Setting) -> Any:
     """The first norm saves nothing where neither it nor the embedding below it is trained. [bytes]"""
     if setting.adapters is None or setting.adapters.train_embeddings:
         return 0.0
-    first = eager.norm_kept(setting) * setting.tokens
+    first = eager.unneeded_in_first(setting) * setting.tokens
     return np.where(setting.eager, first, 0.0)

@@ -41,10 +41,12 @@ class Layer(FeedForward):
         return op.add(tape, op.add(tape, fed, attended), x)
 
 
-def written(model: ModelSpec, facts: ArchitectureFacts, variant: Variant, kind: LayerKind) -> tuple[Tape, Value, Value]:
-    """One layer's tape, its input and its output."""
+def written(
+    model: ModelSpec, facts: ArchitectureFacts, variant: Variant, kind: LayerKind, *, first: bool = False
+) -> tuple[Tape, Value, Value]:
+    """One layer's tape, its input and its output. Nothing below the `first` wants a gradient."""
     blocks = Layer(model, facts, variant)
     stream = 4.0 if variant.autocast else variant.itemsize
-    x = blocks.tape.new(width(model.hidden_size, SEQUENCE), stream)
+    x = blocks.tape.new(width(model.hidden_size, SEQUENCE), stream, wanted=not first)
     x.storage.part, x.storage.operator = "boundary", "layer_input"
     return blocks.tape, x, blocks.layer(x, kind)

@@ -114,7 +114,7 @@ def weighted(tape: Tape, x: Value, *, trained: bool, itemsize: float | None = No
             run.new(out.size)
         return (run.new(out.size),)
 
-    tape.record((x,), (out,), [x] if trained else [], backward, "normalised")
+    tape.record((x,), (out,), [x] if trained else [], backward, "normalised", trained=trained)
     return out
 
 
@@ -184,7 +184,7 @@ def product(
             run.produced(weight, cast=cast_weight)
         return (result,)
 
-    tape.record((x,), (out,), [x] if trained else [], backward, name)
+    tape.record((x,), (out,), [x] if trained else [], backward, name, trained=trained)
     return out
 
 

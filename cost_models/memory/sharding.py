@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.arrays import Array
+from cost_models.memory.architectures import architecture, fused_names
 from cost_models.memory.setting import Setting
 from cost_models.parameters import (
     Split,
@@ -88,6 +89,7 @@ def local(setting: Setting, weights: Iterable[Weight]) -> Array:
 def adapter_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
     """Parameters of the adapters of a layer on one rank: r (in + out) each, the split side split.
 
+    Projections of one product have one adapter, whose first factor counts once.
     Source: arXiv:2106.09685, section 4.1.
     """
     lora = setting.adapters
@@ -95,9 +97,10 @@ def adapter_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
         return 0.0
     t = setting.tensor
     result: Array = np.zeros_like(t)
+    fused = fused_names(architecture(setting.model))
     for w in weights:
         if is_target(w, lora):
-            down = w.in_features / (t if w.split is Split.ROW else 1.0)
+            down = 0.0 if w.name in fused else w.in_features / (t if w.split is Split.ROW else 1.0)
             up = w.out_features / (t if w.split in (Split.COLUMN, Split.KEY_VALUE) else 1.0)
             result = result + lora.rank * (down + up)
     return result

@@ -105,9 +105,11 @@ class Tape:
         saved: Sequence[Value],
         backward: Backward,
         name: str,
+        *,
+        trained: bool = False,
     ) -> None:
-        """Add a node, unless nothing below it wants a gradient."""
-        if not any(value.wanted for value in inputs) and not saved:
+        """Add a node, unless neither its inputs nor a weight of its own want a gradient."""
+        if not trained and not any(value.wanted for value in inputs):
             for value in outputs:
                 value.wanted = False
             return
