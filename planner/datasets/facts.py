@@ -42,6 +42,8 @@ def framework_changes(
             changes[key] = stated
     if switched(row, "kept_outputs") is None and reading.kept_outputs:
         changes["kept_outputs"] = True
+    if reading.rest_of_quantized is not None:
+        changes["quantized"] = facts.quantized.model_copy(update={"other": reading.rest_of_quantized})
     if reading.functional_test:
         changes["functional_test"] = True
     dropout = _dropout(row, reading, model)
@@ -96,7 +98,8 @@ def unmodelled(row: Measurement) -> str:
     for fact, reason in _UNMODELLED:
         if row.facts.get(fact) or switched(row, fact):
             return reason
-    return ""
+    frozen = row.method.lower() in {"lora", "qlora"}
+    return "frozen fp32 weights under autocast not modelled" if frozen and "mixed" in row.precision.lower() else ""
 
 
 def open_losses(row: Measurement, backend: Backend) -> tuple[tuple[str, Mapping[str, Any]], ...]:

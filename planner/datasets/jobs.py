@@ -14,6 +14,7 @@ from cost_models.specs.training import LoraSpec, TrainingSpec
 from planner.datasets.clusters import pool_of
 from planner.datasets.facts import framework_changes, open_losses, unmodelled, unsaid
 from planner.datasets.layouts import stage_layers
+from planner.datasets.recipes import with_recipe
 from planner.datasets.shapes import model_of
 from planner.datasets.vocabulary import (
     FrameworkReading,
@@ -28,6 +29,7 @@ from planner.datasets.vocabulary import (
     optimizer_of,
     precision_of,
     recompute_of,
+    runs_in_backward,
 )
 from planner.measurement import Measurement
 
@@ -78,15 +80,21 @@ def case_of(row: Measurement) -> Case:
     Raises:
         Unusable: a needed field is blank, unknown or contradicts another; `str` is the reason that is counted.
     """
+    row = with_recipe(row)
     if row.unreadable:
         raise Unusable(f"unreadable cell: {row.unreadable[0]}")
     if row.facts.get("degrees") == "inconsistent":
         raise Unusable("printed degrees contradict the world size")
+    reading, of_framework = framework_of(row)
+    if reading.tied is not None and "tied" not in row.facts:
+        row = row.model_copy(update={"facts": {**row.facts, "tied": "yes" if reading.tied else "no"}})
     model, of_model = model_of(row)
+    if reading.own_modules:
+        fused = {"gelu_new": "gelu", "gelu_fast": "gelu"}.get(model.activation, model.activation)
+        model = model.model_copy(update={"model_type": "custom", "activation": fused})
     if row.seq_len is None:
         raise Unusable("sequence length not stated")
     nodes, others, ambiguous = pool_of(row)
-    reading, of_framework = framework_of(row)
     degrees = degrees_of(row, reading, model)
     precision, of_precision = precision_of(row)
     optimizer, of_optimizer = optimizer_of(row)
@@ -97,6 +105,8 @@ def case_of(row: Measurement) -> Case:
         training = TrainingSpec(
             method=method, sequence_length=row.seq_len, precision=precision, optimizer=optimizer, lora=lora,
             global_batch_size=degrees.micro_batch * degrees.grad_accum * degrees.dp, padded=flag(row, "padded") is True,
+            optimizer_paged="paged" in row.optimizer.lower(), optimizer_in_backward=runs_in_backward(row, reading),
+            load="whole_on_device" if reading.whole_load and degrees.zero_stage >= 3 else "auto",
         )  # fmt: skip
         configuration, of_choices = _configuration(row, reading, degrees, model, training)
     except (SpecError, ValueError) as error:
@@ -201,8 +211,8 @@ def _lora(row: Measurement, reading: FrameworkReading, method: str) -> tuple[Lor
         stated = flag(row, key)
         if stated is not None:
             changes[key] = stated
-    if row.facts.get("adapter_dtype") in {"fp32", "model"}:
-        changes["adapter_dtype"] = row.facts["adapter_dtype"]
+    stated_dtype = row.facts.get("adapter_dtype")
+    changes["adapter_dtype"] = stated_dtype if stated_dtype in {"fp32", "model"} else reading.adapter_dtype
     try:
         spec = LoraSpec.read({"rank": reading.lora[0], "target_modules": reading.lora[1]} | changes)
     except SpecError as error:
@@ -221,6 +231,7 @@ def _configuration(
     recompute, of_recompute = recompute_of(row, reading)
     attention, of_attention = attention_of(row, backend)
     optimizer_offload, parameter_offload, activation_offload = offload_of(row)
+    activation_offload = activation_offload or (reading.activation_offload and recompute == "full")
     layers_of = stage_layers(row, model.num_hidden_layers, degrees.pp)
     expert_tensor = row.facts.get("expert_tensor_parallel", "")
     overlap = flag(row, "communication_overlap")

@@ -41,6 +41,20 @@ class FrameworkReading:
     """Rank and target modules of adapters unless told otherwise."""
     cross_entropy: CrossEntropy | None = None
     """Loss of its recipes; None: the back end's own."""
+    adapter_dtype: Literal["fp32", "model"] = "fp32"
+    """Dtype of adapters unless told otherwise: peft's fp32, or the model's."""
+    rest_of_quantized: float | None = None
+    """Bytes of a weight that stays unquantised in a 4-bit model; None: the back end's own."""
+    tied: bool | None = None
+    """Whether its models share input and output embeddings; None: as the model's family does."""
+    own_modules: bool = False
+    """Whether its layers are its own, one module for all families, and not transformers'."""
+    whole_load: bool = False
+    """Whether every device loads the whole model before it is sharded."""
+    activation_offload: bool = False
+    """Whether its recipes keep recomputed layers' inputs on the host."""
+    paged_in_backward: bool = False
+    """Whether its recipes with a paged optimizer on one device run it inside backward."""
     dropout: bool = False
     """Whether its arguments default to dropout above 0."""
     functional_test: bool = False
@@ -58,11 +72,18 @@ _TRANSFORMERS: Final = (
 # Loops: `outputs = model(...); outputs.loss.backward()` holds the outputs, transformers' Trainer drops them.
 # Losses: llm-foundry's MPT trains with flash-attention's fused cross-entropy (loss_fn: fused_crossentropy), torchtune's
 # recipes with CEWithChunkedOutputLoss, litgpt's with lm_head_chunk_size: none of them keeps fp32 logits whole.
+# litgpt's GPT has a head of its own whatever the family (litgpt/model.py) and loads it whole (fabric.load_raw).
+# Adapters and what stays unquantised: torchtune's `dtype: bf16` holds all of it in bf16, peft's
+# prepare_model_for_kbit_training in fp32.
 FRAMEWORKS: Final = (
     FrameworkReading(r"easycontext|xtuner", "deepspeed", frozenset({"cp"})),
     FrameworkReading(r"hf trainer \+ deepspeed", "deepspeed", _NONE, zero_stage=None, overlap=False),
-    FrameworkReading(r"megatron.*(?:deepspeed|zero3)|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
-    FrameworkReading(r"torchtitan|automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
+    FrameworkReading(  # DeepSpeedExamples Megatron-LM-v1.1.5-ZeRO3: --partition-activations --checkpoint-in-cpu
+        r"megatron.*zero-?3", "megatron-deepspeed", _3D, overlap=False, activation_offload=True
+    ),
+    FrameworkReading(r"megatron.*deepspeed|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
+    FrameworkReading(r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules=True),
+    FrameworkReading(r"automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
     FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
     FrameworkReading(
         r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True, functional_test=True
@@ -70,9 +91,13 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"megatron.*v[12]\.\d|oneflow", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"megatron|internevo|internlm|primus|nanotron", "megatron", _ALL, overlap=False),
     FrameworkReading(
-        r"litgpt", "fsdp", _NONE, zero_stage=3, recompute="none", pure=True, lora=(8, "qv"), cross_entropy="fused"
-    ),
-    FrameworkReading(r"torchtune", "fsdp", _NONE, zero_stage=3, pure=True, lora=(8, "qv"), cross_entropy="fused"),
+        r"litgpt", "fsdp", _NONE, zero_stage=3, recompute="none", pure=True, lora=(8, "qv"), cross_entropy="fused",
+        tied=False, whole_load=True, own_modules=True,
+    ),  # fmt: skip
+    FrameworkReading(
+        r"torchtune", "fsdp", _NONE, zero_stage=3, pure=True, lora=(8, "qv"), cross_entropy="fused",
+        adapter_dtype="model", rest_of_quantized=2.0, own_modules=True, paged_in_backward=True,
+    ),  # fmt: skip
     FrameworkReading(r"composer|llm-foundry", "fsdp", _NONE, zero_stage=3, pure=True, cross_entropy="fused"),
     FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
     FrameworkReading(r"deepspeed|zero", "deepspeed", _3D, zero_stage=None),
@@ -225,6 +250,13 @@ def method_of(row: Measurement) -> Method:
     if text in {"", "pretrain", "sft"}:
         return "full"
     raise Unusable(f"method not known: {row.method}")
+
+
+def runs_in_backward(row: Measurement, reading: FrameworkReading) -> bool:
+    """Whether each gradient is applied and freed inside backward (torchtune `optimizer_in_bwd`)."""
+    text = row.optimizer.lower()
+    paged = reading.paged_in_backward and "paged" in text and row.n_gpus == 1
+    return method_of(row) == "full" and (paged or "backward" in text)
 
 
 def offload_of(row: Measurement) -> tuple[bool, bool, bool]:

@@ -85,7 +85,8 @@ def peak(row: Measurement, case: Case, price: Price, kind: MemoryKind, measured:
         Unusable: the device is ambiguous and its candidates differ in what is predicted.
     """
     ledger = price(case)
-    predicted = predicted_peak(row, ledger, kind)
+    whole = case.job.training.load == "whole_on_device"
+    predicted = predicted_peak(row, ledger, kind, whole_load=whole)
     for device in case.other_devices if case.ambiguous_device else ():
         if kind != "allocated" or predicted_peak(row, price(on_device(case, device)), kind) != predicted:
             raise Unusable("ambiguous device")
@@ -109,9 +110,12 @@ def on_device(case: Case, name: str) -> Case:
     return replace(case, job=replace(case.job, cluster=cluster))
 
 
-def predicted_peak(row: Measurement, ledger: MemoryLedger, kind: MemoryKind) -> float:
-    """The peak of the phases and ranks that the row covers. [bytes]"""
+def predicted_peak(row: Measurement, ledger: MemoryLedger, kind: MemoryKind, *, whole_load: bool = False) -> float:
+    """The peak of the phases and ranks that the row covers; loading is none of them unless it takes the whole model.
+    [bytes]
+    """
     phases = _TRAINING | {"eval"} if row.facts.get("memory_includes") == "eval" else _TRAINING
+    phases = phases | {"load"} if whole_load else phases
     predicted = peak_allocated(ledger, phases, last_stage_only=row.facts.get("memory_ranks") == "last")
     if kind != "allocated":
         predicted *= ledger.fragmentation_median
