@@ -83,6 +83,14 @@ docs: $(VENV)/ready ## write what is generated: docs/formulas.md and the example
 	$(VENV)/bin/python docs/generate_formulas.py
 	$(VENV)/bin/python docs/generate_example.py
 
+.PHONY: accuracy
+accuracy: $(VENV)/ready ## write docs/accuracy.md and its pictures (minutes: every term is removed and refitted)
+	PYTHONPATH=. $(VENV)/bin/python docs/generate_accuracy.py
+
+.PHONY: calibrate
+calibrate: $(VENV)/ready ## refit the constants from calibration_data/measurements and write them
+	$(VENV)/bin/python -m planner.cli calibrate --write
+
 .PHONY: bench
 bench: $(VENV)/ready ## measure how long planning takes
 	$(VENV)/bin/python -m benchmarks

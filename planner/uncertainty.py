@@ -1,8 +1,10 @@
 """How sure a prediction is: which class of knowledge it rests on, and the interval that follows."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from cost_models.calibration import Calibration
+from cost_models.errors import MissingCalibration
 from cost_models.job import Job
 from cost_models.specs.configuration import Configuration
 from planner.plan import KnowledgeClass
@@ -51,6 +53,32 @@ def step_interval(
         )
         for level in LEVELS
     }
+
+
+def memory_class(job: Job, configuration: Configuration) -> str:
+    """What decides how well a peak is known: back end, mixture of experts, kernels that keep the scores."""
+    experts = ".moe" if job.model.moe is not None else ""
+    scores = ".eager" if configuration.attention == "eager" else ""
+    return f"{configuration.backend.name}{experts}{scores}"
+
+
+def memory_interval(
+    job: Job, configuration: Configuration, calibration: Calibration, kind: str, sizes: Sequence[float]
+) -> dict[Level, tuple[float, float]]:
+    """Central intervals of a peak of one kind (allocated, reserved, device), over all its scenarios. [bytes]
+
+    Factors from past errors on the lowest and on the highest scenario; empty where the calibration states none.
+    """
+    names = (f"{memory_class(job, configuration)}.{kind}", f"any.{kind}")
+    found: dict[Level, tuple[float, float]] = {}
+    for level in LEVELS:
+        keys = [f"{name}.{level}" for name in names]
+        try:
+            low, high = calibration("memory_low", *keys), calibration("memory_high", *keys)
+        except MissingCalibration:
+            return {}
+        found[level] = min(sizes) * low, max(sizes) * high
+    return found
 
 
 def within_noise(loss: float, calibration: Calibration) -> bool:

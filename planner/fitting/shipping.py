@@ -11,6 +11,7 @@ from planner.datasets.header import read_directory
 from planner.errors import PlannerError
 from planner.fitting.evidence import Sample, samples
 from planner.fitting.fit import FEWEST_ROWS, Fitted, fitted
+from planner.fitting.memory import memory_factors, peaks
 from planner.fitting.ranking import ranking_noise
 from planner.fitting.residuals import cross_validated, judged_rows, model_fold, quantile_factors
 from planner.fitting.shipped import RESIDUALS, counted_runs, data_hashes, write_residuals, write_values
@@ -51,11 +52,15 @@ def recalibrate(
     tell = report or (lambda _: None)
     where = folder() / "measurements" if data is None else data
     tell("reading")
-    found = tuple(samples(read_directory(where).measurements))
+    rows = read_directory(where).measurements
+    found = tuple(samples(rows))
     tell("fitting")
     result = fitted(found, prior)
     tell("leaving models and stacks out")
-    return Recalibrated(result, found, residual_factors(result, found), data_hashes(where))
+    spread = residual_factors(result, found)
+    tell("comparing peaks of memory")
+    spread |= memory_factors(peaks(rows, prior))
+    return Recalibrated(result, found, spread, data_hashes(where))
 
 
 def residual_factors(result: Fitted, found: tuple[Sample, ...]) -> dict[str, Factor]:

@@ -14,7 +14,7 @@ from planner.datasets.jobs import Case, case_of
 from planner.datasets.vocabulary import Unusable
 from planner.measurement import Measurement
 from planner.plan import Verdict
-from planner.uncertainty import step_interval
+from planner.uncertainty import memory_interval, step_interval
 from planner.validate.parts import part_of
 from planner.validate.peaks import OOM_RISK, MemoryKind, memory_kind, peak, peak_allocated, replaced_facts, stated_peaks
 
@@ -124,7 +124,25 @@ def compare(row: Measurement, calibration: Calibration, pricing: Pricing) -> tup
     if row.states_memory or row.states_outcome:
         found += _memory_side(row, case, pricing)
     part = part_of(row, case)
-    return tuple(replace(comparison, part=part) for comparison in found)
+    return tuple(replace(_with_interval(comparison, case, calibration), part=part) for comparison in found)
+
+
+def kind_of(comparison: Comparison) -> MemoryKind | None:
+    """Which kind of peak a comparison is about; None where it is about none."""
+    if comparison.quantity == "peak_memory":
+        return memory_kind(comparison.row)
+    return next((kind for kind, quantity in _QUANTITY_OF.items() if quantity == comparison.quantity), None)
+
+
+def _with_interval(comparison: Comparison, case: Case, calibration: Calibration) -> Comparison:
+    """A peak with the interval of the calibration's past errors, where it states them; else as it is."""
+    if not comparison.used or comparison.predicted is None or comparison.quantity == "step_time":
+        return comparison
+    kind = kind_of(comparison)
+    sizes = [size for _, size in comparison.scenarios] or [comparison.predicted]
+    found = memory_interval(case.job, case.configuration, calibration, kind, sizes) if kind else {}
+    named = {str(level): bounds for level, bounds in found.items()}
+    return replace(comparison, intervals=named) if named else comparison
 
 
 def _guarded(row: Measurement, quantity: Quantity, price: Callable[[], Comparison]) -> Comparison:

@@ -17,6 +17,7 @@ class Ranked:
     """One configuration of a group."""
 
     group: tuple[Any, ...]
+    configuration: tuple[Any, ...]
     measured: float
     predicted: float
 
@@ -41,13 +42,23 @@ def ranking_group(row: Measurement) -> tuple[Any, ...]:
     return (row.source, *shape, row.framework, row.gpu, row.n_gpus, *job)
 
 
+def configuration_key(row: Measurement) -> tuple[Any, ...]:
+    """What tells two configurations of one job apart; repeated runs of one are taken together."""
+    degrees = (row.tp, row.pp, row.cp, row.ep, row.dp, row.vpp, row.zero_stage)
+    return (*degrees, row.micro_batch, row.recompute, row.flash_attn, row.offload)
+
+
 def rankings(rows: Iterable[Ranked]) -> list[Ranking]:
     """Every group of at least `FEWEST` configurations, in the order of their names."""
-    groups: dict[tuple[Any, ...], list[Ranked]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Ranked]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        groups[row.group].append(row)
+        groups[row.group][row.configuration].append(row)
     found = []
-    for group, members in sorted(groups.items(), key=lambda item: str(item[0])):
+    for group, runs in sorted(groups.items(), key=lambda item: str(item[0])):
+        members = [
+            Ranked(group, key, median(run.measured for run in same), median(run.predicted for run in same))
+            for key, same in runs.items()
+        ]
         if len(members) < FEWEST:
             continue
         best = min(member.measured for member in members)

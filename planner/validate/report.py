@@ -10,7 +10,7 @@ from statistics import mean, median
 from typing import Any, Final
 
 from planner.validate.comparison import QUANTITIES, Comparison, Quantity
-from planner.validate.ranking import Ranked, ranking_group, rankings, summary
+from planner.validate.ranking import Ranked, configuration_key, ranking_group, rankings, summary
 from planner.validate.scenarios import named, open_choices
 
 ROW_COLUMNS: Final = (
@@ -61,7 +61,7 @@ class ValidationReport:
     def ranking(self) -> list[dict[str, Any]]:
         """How well the configurations of one job were ordered by step time, per source; then over all."""
         found = rankings(
-            Ranked(ranking_group(c.row), c.measured, c.predicted)
+            Ranked(ranking_group(c.row), configuration_key(c.row), c.measured, c.predicted)
             for c in self.comparisons
             if c.quantity == "step_time" and c.measured is not None and c.predicted is not None
         )
