@@ -12,6 +12,7 @@ from cost_models.arrays import Array
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule
 from cost_models.memory.setting import Setting
+from cost_models.specs.choices import BACKENDS
 
 _Q99 = NormalDist().inv_cdf(0.99)
 
@@ -66,6 +67,7 @@ _REGIMES = (
     "eager_materialised",
     "eager_small_card",
     "eager",
+    "megatron_deepspeed",
     "megatron_moe",
     "megatron_pipeline",
     "megatron",
@@ -88,6 +90,7 @@ def _conditions(setting: Setting, calibration: Calibration) -> list[Any]:
         eager & setting.materialised,
         eager & small,
         eager,
+        everywhere & (np.asarray(s.backend) == BACKENDS.index("megatron-deepspeed")),
         everywhere & (setting.model.moe is not None),
         everywhere & split,
         everywhere,

@@ -14,9 +14,7 @@ from cost_models.specs.training import TrainingSpec
 FP32 = 4.0
 
 
-def facts_of(
-    training: TrainingSpec, frameworks: Mapping[str, FrameworkFacts] | None
-) -> tuple[FrameworkFacts, ...]:
+def facts_of(training: TrainingSpec, frameworks: Mapping[str, FrameworkFacts] | None) -> tuple[FrameworkFacts, ...]:
     """Facts of every back end under the job's options. Those given replace the catalogue's."""
     from cost_models.catalog import framework  # noqa: PLC0415  reads files only where an option asks
 

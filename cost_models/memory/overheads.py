@@ -88,6 +88,7 @@ def context_bytes(setting: Setting, calibration: Calibration) -> float:
 def communicator_bytes(setting: Setting, calibration: Calibration) -> Any:
     """Buffers of one communicator per process group, more for an all-to-all. [bytes]
 
+    A framework may use further groups: of the whole model (gradient norm, overflow check) and of all ranks.
     Groups: tensor, context, data (with context), expert and pipeline parallel, each where it has two ranks or more.
     Source: NVIDIA/nccl issue 964 (pairs and larger groups), issue 1685 (first all-to-all).
     """
@@ -104,5 +105,7 @@ def communicator_bytes(setting: Setting, calibration: Calibration) -> Any:
     data = s.data_parallel * s.context_parallel
     context = np.where(np.asarray(s.data_parallel) > 1, s.context_parallel, 1)
     total = one(s.tensor_parallel) + one(data) + one(context) + one(s.pipeline_parallel) + one(s.expert_parallel)
+    total = total + setting.fact("model_group") * one(s.tensor_parallel * s.pipeline_parallel)
+    total = total + setting.fact("world_group") * one(s.world_size)
     peers = np.minimum(np.asarray(s.expert_parallel), setting.job.pool.gpus_per_node) - 1
     return total + exchange * peers

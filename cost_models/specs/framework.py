@@ -138,6 +138,10 @@ class FrameworkFacts(Spec):
     """Megatron-LM's functional tests: what their loops hold beside the model is no small part of their models."""
     dummy_weight_gradient: bool = False
     """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
+    model_group: bool = False
+    """A communicator of all ranks of one replica of the model is opened beside those of the parallel degrees."""
+    world_group: bool = False
+    """A communicator of all ranks is opened beside those of the parallel degrees."""
     optimizer_instances: PositiveInt = 1
     """Groups of data-parallel ranks that hold the sharded optimizer once each: it is sharded over one group only."""
     early_forward_chunks: NonNegativeInt = 0
