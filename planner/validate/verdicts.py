@@ -4,10 +4,10 @@ A row is called fitting at a risk when its probability of running out of memory 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cost_models import catalog
 from cost_models.calibration import Calibration
@@ -70,7 +70,7 @@ def judged_rows(
 def _judged(row: Measurement, pricing: Pricing) -> JudgedRow | None:
     try:
         case = case_of(row)
-        if _memory_reason(case):
+        if case.unmodelled or _memory_reason(case):
             return None
         ledger = pricing.memory(case)
     except (Unusable, MeshwrightError, ArithmeticError, LookupError, ValueError):
@@ -80,8 +80,6 @@ def _judged(row: Measurement, pricing: Pricing) -> JudgedRow | None:
 
 def device_probability(ledger: MemoryLedger) -> float:
     """Probability that the device runs out of memory; a measured row says nothing of its host. [1]"""
-    from dataclasses import replace
-
     return replace(ledger, host_node_bytes=0.0).oom_probability(OOM_RISK)
 
 
@@ -136,10 +134,28 @@ def curve_table(points: Sequence[CurvePoint]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def missed_rows(rows: Iterable[JudgedRow], risk: float = OOM_RISK) -> list[dict[str, Any]]:
-    """The failures that were called fitting, for the report."""
-    return [
-        {"source": r.row.source, "line": r.row.line, "model": r.row.model, "oom_probability": r.oom_probability}
-        for r in rows
-        if r.out_of_memory and r.oom_probability <= risk
+def missed_rows(rows: Iterable[JudgedRow], risk: float = OOM_RISK) -> tuple[JudgedRow, ...]:
+    """The failures that are called fitting at a risk."""
+    return tuple(row for row in rows if row.out_of_memory and row.oom_probability <= risk)
+
+
+def verdict_section(rows: Sequence[JudgedRow]) -> str:
+    """Fits or not, as a section of a report in Markdown: the curve, how weak its proof is, and what it misses."""
+    points = trade_off(rows)
+    asked = next(point for point in points if point.risk == OOM_RISK)
+    lines = [
+        f"{len(rows)} measured rows state an outcome and all that decides their memory; {asked.oom_rows} of them ran out "
+        f"of memory. A row is called fitting at a risk when its probability of running out is at most that risk. A run "
+        f"is roomy when its measured peak left more than {100 * HEADROOM:.0f} % of the device free.",
+        "",
+        curve_table(points),
+        f"The proof is weak: with {asked.missed} missed of {asked.oom_rows} failures, a share of missed failures of up "
+        f"to {100 * asked.missed_at_most:.0f} % is compatible with these rows at 95 % confidence.",
+        "",
     ]
+    for row in missed_rows(rows):
+        lines.append(
+            f"- called fitting at {OOM_RISK:g} although it ran out of memory: {row.row.model} on {row.row.gpu}, "
+            f"{row.row.source} line {row.row.line}, probability {row.oom_probability:.2g}"
+        )
+    return "\n".join(lines).rstrip() + "\n"
