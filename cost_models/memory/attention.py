@@ -70,8 +70,11 @@ class Attention(Blocks):
         if self.variant.several_samples:
             # Heads of several samples are no one dimension of a view.
             q, k, v = (op.copy(tape, each) for each in (q, k, v))
+        itemsize = v.itemsize
+        if self.facts.softmax == "wide_operands":
+            q, k = op.cast(tape, q, 4.0), op.cast(tape, k, 4.0)
         scores = op.scale(tape, op.matmul(tape, q, k, width(heads, SCORE), ("query_key", "")))
-        probabilities = self._softmax(scores)
+        probabilities = op.cast(tape, self._softmax(scores), itemsize)
         return op.copy(tape, op.matmul(tape, probabilities, v, self._values(q, v), ("scores", "")))
 
     def _spelled_out(self, k: Value) -> bool:

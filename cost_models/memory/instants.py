@@ -109,7 +109,7 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     """What a stage of a class holds at an instant whatever its layers: embedding, head, buffers. [bytes]"""
     setting = pieces.setting
     embedding, head = pieces.ends[stage_class]
-    parts = [workspace_terms(setting, pieces.calibration)]
+    parts = [workspace_terms(setting, pieces.calibration), {"mask_buffers": eager.mask_buffer_bytes(setting)}]
     for s in (embedding, head):
         if s is not None:
             parts += [s.weights, _optimizer(pieces, s, instant)]

@@ -31,8 +31,9 @@ class ArchitectureFacts(Spec):
     """Turned queries are concatenated: attention's output has its heads outside and is copied for the projection."""
     ungrouped: bool = False
     """Fused attention is called without grouped heads, so that fewer key heads leave only the spelled-out kernel."""
-    softmax: Literal["wide", "narrow", "wide_input", "sinks"] = "wide"
-    """Of written-out attention: fp32 result cast back; in the stream's dtype; with sinks in the stream's dtype."""
+    softmax: Literal["wide", "narrow", "wide_operands", "sinks"] = "wide"
+    """Of written-out attention: fp32 result cast back; in the stream's dtype; queries and keys cast to fp32 before;
+    with sinks in the stream's dtype."""
     residual: Literal["pre", "post", "sandwich", "parallel"] = "pre"
     """Where norms stand: before each block; after it; both; before two blocks side by side."""
     scaled_residual: bool = False
@@ -44,6 +45,8 @@ class ArchitectureFacts(Spec):
     clamped_gate: bool = False
     always_masked: bool = False
     """Fused attention gets a mask even without padding."""
+    mask_buffers: Literal["none", "model", "layer"] = "none"
+    """Causal masks of the longest length, a byte a pair, kept as buffers."""
     mlp_gelu: Literal["kernel", "own_function"] = "kernel"
     scaled_logits: bool = False
     scaled_embedding: bool = False

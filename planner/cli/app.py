@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from cost_models.errors import MeshwrightError, SpecError
-from planner.cli import calibrate, catalogue, estimate, export, plan, validate
+from planner.cli import calibrate, catalogue, estimate, export, plan, support, validate
 from planner.errors import PlannerError
 
 GROUP: Final = "meshwright.commands"
@@ -73,6 +73,7 @@ app.command("estimate")(estimate.estimate_command)
 app.command("export")(export.export_command)
 app.command("validate")(validate.validate_command)
 app.command("calibrate")(calibrate.calibrate_command)
+app.command("support")(support.support_command)
 app.command("models")(catalogue.models_command)
 app.command("devices")(catalogue.devices_command)
 

@@ -14,12 +14,21 @@ Rows = Annotated[Path | None, typer.Option("--rows", help="Write every row with 
 Cases = Annotated[
     Path | None, typer.Option("--cases", help="Score answers to user reports instead: JSON lines, see docs/cases.md.")
 ]
+Tracker = Annotated[
+    Path | None, typer.Option("--tracker", help="Compare the memory ledger with rows of PyTorch's tracker instead.")
+]
 
 
 def validate_command(
-    data: Data = None, rows: Rows = None, cases: Cases = None, as_json: asked.Json = False
+    data: Data = None, rows: Rows = None, cases: Cases = None, tracker: Tracker = None, as_json: asked.Json = False
 ) -> None:
     """Predict every row of published measurements with the shipped calibration and print the errors."""
+    if tracker is not None:
+        for flag, other in (("--data", data), ("--cases", cases)):
+            if other is not None:
+                raise SpecError(f"--tracker {tracker} and {flag} {other} exclude each other")
+        _track(tracker, rows, as_json=as_json)
+        return
     if cases is not None:
         if data is not None:
             raise SpecError(f"--cases {cases} and --data {data} exclude each other")
@@ -48,6 +57,18 @@ def _score(cases: Path, rows: Path | None, *, as_json: bool) -> None:
         output.print_json(found.to_dict())
     else:
         output.result_console().print(render_cases(found))
+
+
+def _track(tracker: Path, rows: Path | None, *, as_json: bool) -> None:
+    """Rows of PyTorch's tracker: errors per phase and architecture."""
+    from planner.validate.tracker_report import render_tracker, report
+
+    found = report(tracker)
+    _write(rows, found.rows_csv)
+    if as_json:
+        output.print_json(found.to_dict())
+    else:
+        output.result_console().print(render_tracker(found))
 
 
 def _write(rows: Path | None, text: Callable[[], str]) -> None:

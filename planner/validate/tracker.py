@@ -14,7 +14,7 @@ from cost_models import catalog
 from cost_models.errors import MeshwrightError
 from cost_models.hf_config import read_config
 from cost_models.job import Job
-from cost_models.ledger import MemoryLedger
+from cost_models.ledger import MemoryLedger, StageMemory
 from cost_models.memory import memory_ledger
 from cost_models.parameters import total_parameters
 from cost_models.pools import pool
@@ -160,10 +160,18 @@ def compare(row: Row) -> Compared:
     (stage,) = ledger(row).stages
     step = stage.allocated("optimizer_step")
     backward = max(stage.allocated(instant) for instant in _BACKWARD)
-    predicted = {"total": max(step, backward), "backward": backward, "step": step}
+    predicted = {"total": max(step, backward), "forward": _forward(row, stage), "backward": backward, "step": step}
     stated = {phase: row.get(column) or "0" for phase, column in PHASES.items()}
     tracked = {phase: float(text) * GIB for phase, text in stated.items() if float(text)}
     return Compared(row=row, model=model(row), predicted=predicted, tracked=tracked)
+
+
+def _forward(row: Row, stage: StageMemory) -> float:
+    """The end of forward: the loss instant with the logits' copies of forward instead of backward's."""
+    loss = facts(row)[1].cross_entropy["eager"]
+    logits = stage.instants["loss"].get("logits", 0.0)
+    capped = 2.0 if model(row).logit_softcap else 0.0
+    return stage.allocated("loss") - logits * (loss.peak - loss.forward) / (loss.peak + capped)
 
 
 def compared(rows: Sequence[Row]) -> tuple[list[Compared], dict[str, int]]:
