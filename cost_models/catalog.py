@@ -177,7 +177,8 @@ def calibration() -> Calibration:
         SpecError: two files state the same factor.
     """
     factors: dict[str, Factor] = {}
-    versions, data = [], {}
+    versions: list[str] = []
+    data: dict[str, str] = {}
     for resource in _shipped("calibrations"):
         if not resource.name.startswith("shipped-"):
             continue
