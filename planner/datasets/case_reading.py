@@ -36,12 +36,13 @@ def question_of(case: UserCase) -> Question:
     sharding, of_sharding = _sharding(case, text)
     precision, of_precision = _precision(case)
     offload, to_nvme = _offload(case, text)
-    recompute, of_recompute = _recompute(case)
+    method = _method(case, text)
+    recompute, of_recompute = _recompute(case, method)
     training, of_training = _training(case, text, to_nvme=to_nvme)
     row = Measurement(
         source="case", ref=case.ref, model=_model_name(case), gpu=case.text("hardware", "gpu"),
         interconnect=_interconnect(case), framework=_framework(case, text),
-        precision=precision, method=_method(case, text), offload=offload, recompute=recompute,
+        precision=precision, method=method, offload=offload, recompute=recompute,
         flash_attn=_attention(case), optimizer=_optimizer(case), outcome="ok",
         layers=case.whole("model", "layers"), hidden=case.whole("model", "hidden"), heads=case.whole("model", "heads"),
         kv_heads=case.whole("model", "kv_heads"), ffn_hidden=_feed_forward(case), vocab=_vocabulary(case),
@@ -214,14 +215,22 @@ def _offload(case: UserCase, text: str) -> tuple[str, bool]:
     return "+".join(parts), "nvme" in said
 
 
-def _recompute(case: UserCase) -> tuple[str, str]:
+def _recompute(case: UserCase, method: str) -> tuple[str, str]:
     """Recompute; trainers that save memory by default use it where a report is silent."""
     text = case.text("config", "recompute")
     if text:
-        return text.split("/")[0], ""
+        return next((mode for pattern, mode in _RECOMPUTES if re.match(pattern, text)), "full"), ""
     if re.search(r"llama-?factory|axolotl|unsloth|swift|xtuner|qlora|torchtune|verl|easyr1|trl", _name(case)):
         return "full", "recompute: not stated, full assumed: on in the stack's shipped recipes"
+    if method == "qlora":
+        return "full", "recompute: not stated, full assumed: on in peft's prepare_model_for_kbit_training"
     return "none", "recompute: not stated, none assumed"
+
+
+_RECOMPUTES: Final = (
+    (r"none|no\b|false|off|disabled|0", "none"),
+    (r"selective|sac\b|op\b|attn|attention|partial|core", "selective"),
+)
 
 
 def _name(case: UserCase) -> str:
@@ -230,7 +239,8 @@ def _name(case: UserCase) -> str:
 
 def _method(case: UserCase, text: str) -> str:
     if case.method.startswith(("qlora", "lora")):
-        return case.method
+        stored = case.text("config", "precision") + case.text("config", "quantization")
+        return "qlora" if re.search(r"int8|8[- ]?bit|nf4|4[- ]?bit|\bint4", stored) else case.method
     if re.search(r"\bqlora\b", text):
         return "qlora"
     return "lora" if re.search(r"\blora\b", case.text("config", "trainable")) else "full"
@@ -247,9 +257,19 @@ def _attention(case: UserCase) -> str:
 
 def _optimizer(case: UserCase) -> str:
     text = case.text("config", "optimizer")
-    if re.search(r"8[- ]?bit", text):
-        return "adamw-8bit"
+    for pattern, name in _OPTIMIZERS:
+        if re.search(pattern, text):
+            return name
     return re.split(r" vs | or |/", text)[0]
+
+
+_OPTIMIZERS: Final = (
+    (r"badam|lisa\b", "one block at a time"),
+    (r"galore|apollo|lomo", "adafactor"),
+    (r"adam-?mini", "lion"),
+    (r"8[- ]?bit", "adamw-8bit"),
+)
+"""Optimizers by what they keep: factored or projected states as Adafactor's, one moment as Lion's."""
 
 
 def _facts(case: UserCase, text: str, precision: str) -> dict[str, str]:
@@ -290,7 +310,7 @@ def _training(case: UserCase, text: str, *, to_nvme: bool) -> tuple[dict[str, An
     options: dict[str, Any] = {}
     assumed: list[str] = []
     optimizer = case.text("config", "optimizer")
-    if re.search(r"in[- ]backward|fused backward|in_bwd|adalomo|\blomo\b", optimizer + case.text("config", "recipe")):
+    if re.search(r"in[- ]backward|fused backward|in_bwd|lomo|layerwise", optimizer + case.text("config", "recipe")):
         options["optimizer_in_backward"] = True
     if "paged" in optimizer:
         options["optimizer_paged"] = True

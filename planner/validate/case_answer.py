@@ -1,9 +1,11 @@
 """The planner's answer to a report's question: a verdict and a limit, or what is missing to give them."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cost_models import catalog
 from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError
 from cost_models.job import Job
@@ -92,7 +94,21 @@ def _priced(case: UserCase, question: Question) -> tuple[Case, tuple[str, ...]]:
     job = _with_hardware(case, read.job, device)
     if question.training:
         job = replace(job, training=type(job.training).read(job.training.model_dump() | question.training))
+    if _eight_bit_base(case):
+        read = replace(read, framework_changes={**read.framework_changes, **_int8_facts(read)})
     return replace(read, job=job), (*assumed, *of_device, *of_model, *read.assumed)
+
+
+def _eight_bit_base(case: UserCase) -> bool:
+    """Whether frozen weights are stored in 8 bits."""
+    text = case.text("config", "precision") + case.text("config", "quantization")
+    return case.method != "full" and bool(re.search(r"int8|8[- ]?bit|llm\.int8", text))
+
+
+def _int8_facts(read: Case) -> dict[str, Any]:
+    """Facts of a back end whose quantised weights take one byte. Source: arXiv:2208.07339, section 3."""
+    facts = catalog.framework(read.configuration.backend.name)
+    return {"quantized": facts.quantized.model_copy(update={"single": 1.0, "double": 1.0, "other": 2.0})}
 
 
 def _heads(hidden: int | None) -> int | None:

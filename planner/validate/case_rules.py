@@ -121,6 +121,15 @@ def _data_parallel(case: UserCase) -> int | None:
     return stated or (world // product if world and world % product == 0 else None)
 
 
+def _widths(case: UserCase) -> str:
+    tp = _degree(case, "tp")
+    for key in ("hidden", "ffn"):
+        width = case.whole("model", key)
+        if width and width % tp:
+            return f"{key} {width} is no multiple of tensor parallel {tp}"
+    return ""
+
+
 def _batch(case: UserCase) -> str:
     batch = case.whole("config", "global_batch")
     micro, steps, dp = case.whole("config", "micro_batch"), case.whole("config", "grad_accum"), _data_parallel(case)
@@ -136,7 +145,10 @@ def _batch(case: UserCase) -> str:
 
 
 def _micro_batches(case: UserCase) -> str:
-    steps, pp, vpp = case.whole("config", "grad_accum"), _degree(case, "pp"), _degree(case, "vpp")
+    pp, vpp, steps = _degree(case, "pp"), _degree(case, "vpp"), case.whole("config", "grad_accum")
+    batch, micro, dp = case.whole("config", "global_batch"), case.whole("config", "micro_batch"), _data_parallel(case)
+    if not steps and batch and micro and dp:
+        steps = batch // (micro * dp)
     if steps and vpp > 1 and steps % pp and "megatron" in _framework(case):
         return f"{steps} micro-batches is no multiple of pipeline {pp}, which interleaving needs"
     return ""
@@ -150,6 +162,37 @@ def _sharded_pipeline(case: UserCase) -> str:
 
 
 _GRADIENT_STAGE: Final = 2
+
+
+def _sharded_experts(case: UserCase) -> str:
+    stage, ep = case.number("config", "zero_stage"), _degree(case, "ep")
+    if ep > 1 and stage == _WEIGHT_STAGE and "deepspeed" in _framework(case) and "megatron" not in _framework(case):
+        return f"ZeRO stage 3 with expert parallel {ep}"
+    return ""
+
+
+_WEIGHT_STAGE: Final = 3
+
+
+def _compressed(case: UserCase) -> str:
+    text, stage = case.text("config", "optimizer"), case.number("config", "zero_stage")
+    if re.search(r"1-?bit|one-?bit|0/1 ?adam", text) and stage is not None and stage >= _GRADIENT_STAGE:
+        return f"a 1-bit optimizer with ZeRO stage {stage:g}"
+    return ""
+
+
+def _host_optimizer(case: UserCase) -> str:
+    text, offload = case.text("config", "optimizer"), case.text("config", "offload")
+    if re.search(r"8[- ]?bit", text) and "optim" in offload and "deepspeed" in _framework(case):
+        return f"optimizer {text} cannot run on the host: offloading needs DeepSpeedCPUAdam"
+    return ""
+
+
+def _dispatched(case: UserCase) -> str:
+    world, loading = case.whole("hardware", "n_gpus"), case.text("config", "device_map")
+    if loading == "auto" and world and world > 1 and re.search(r"deepspeed|fsdp|ddp|torchrun", _framework(case)):
+        return f"device_map auto in a distributed run of {world} processes"
+    return ""
 
 
 def _device_precision(case: UserCase) -> str:
@@ -171,6 +214,8 @@ def _device_kernel(case: UserCase) -> str:
     second = re.search(r"flash[- _]?attn?(?:ention)?[- _]?(?:v)?2|\bfa-?2|flash_attention_2", text)
     if second and re.search(r"v100|\bt4\b|rtx 20|p100|p40", name.lower()):
         return f"flash-attention 2 on {name}, which needs compute capability 8.0"
+    if second and re.match(r"fp32|float32", case.text("config", "precision")):
+        return "flash-attention 2 with fp32, which has only 16-bit kernels"
     return ""
 
 
@@ -208,9 +253,14 @@ RULES: Final = (
     NumberRule("world", _world, "Megatron-LM core/parallel_state.py"),
     NumberRule("experts", _experts, "Megatron-LM core/parallel_state.py"),
     NumberRule("experts_tp", _expert_tensor, "Megatron-LM core/transformer/moe/README.md"),
+    NumberRule("widths_tp", _widths, "Megatron-LM core/tensor_parallel/layers.py, divide"),
     NumberRule("batch", _batch, "DeepSpeed runtime/config.py, _batch_assertion"),
     NumberRule("micro_batches", _micro_batches, "Megatron-LM core/pipeline_parallel/schedules.py"),
     NumberRule("zero_pp", _sharded_pipeline, "DeepSpeed runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 are incompatible"),
+    NumberRule("zero_ep", _sharded_experts, "DeepSpeed runtime/engine.py: MoE is not supported with ZeRO stage 3"),
+    NumberRule("one_bit", _compressed, "deepspeed.ai/tutorials/onebit-adam: not compatible with ZeRO stage 2 and 3"),
+    NumberRule("host_optimizer", _host_optimizer, "DeepSpeed runtime/engine.py, zero_force_ds_cpu_optimizer"),
+    NumberRule("device_map", _dispatched, "accelerate Accelerator.prepare_model: device_map auto in distributed mode"),
     NumberRule("precision", _device_precision, "NVIDIA CUDA C++ programming guide, compute capabilities"),
     NumberRule("kernel", _device_kernel, "github.com/Dao-AILab/flash-attention README: Ampere or newer"),
     NumberRule("in_backward", _backward_optimizer, "torchtune recipes/full_finetune_single_device.py"),

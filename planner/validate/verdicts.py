@@ -145,8 +145,8 @@ def verdict_section(rows: Sequence[JudgedRow]) -> str:
     asked = next(point for point in points if point.risk == OOM_RISK)
     lines = [
         f"{len(rows)} measured rows state an outcome and all that decides their memory; {asked.oom_rows} of them ran "
-        f"out of memory. A row is called fitting at a risk when its probability of running out is at most that risk. A run "
-        f"is roomy when its measured peak left more than {100 * HEADROOM:.0f} % of the device free.",
+        f"out of memory. A row is called fitting at a risk when its probability of running out is at most that risk. A "
+        f"run is roomy when its measured peak left more than {100 * HEADROOM:.0f} % of the device free.",
         "",
         curve_table(points),
         f"The proof is weak: with {asked.missed} missed of {asked.oom_rows} failures, a share of missed failures of up "

@@ -122,6 +122,12 @@ def test_each_kind_of_report_gets_its_verdict_and_limit(made: UserCase, verdict:
             "zero_stage": 1})),
         ("zero_pp", case(config={"pp": 2, "zero_stage": 3})),
         ("precision", case(hardware=A100 | {"gpu": "V100-SXM2-32GB", "mem_gb": 32})),
+        ("widths_tp", case(SEVEN_B | {"ffn": 11009}, config={"tp": 2, "framework": "Megatron-LM"})),
+        ("zero_ep", case(MOE, config={"ep": 2, "framework": "DeepSpeed-MoE"})),
+        ("one_bit", case(config={"optimizer": "OneBitAdam", "zero_stage": 2, "precision": "fp16"})),
+        ("host_optimizer", case(config={"optimizer": "adamw 8-bit", "offload": "optimizer cpu"})),
+        ("device_map", case(config={"device_map": "auto"})),
+        ("kernel", case(config={"precision": "fp32", "attention": "flash-attn 2"})),
         ("precision", case(config={"precision": "fp8"})),
         ("kernel", case(hardware=A100 | {"gpu": "V100-SXM2-32GB", "mem_gb": 32}, config={"precision": "fp16",
                         "attention": "flash_attention_2"})),
@@ -159,6 +165,9 @@ def test_every_rule_is_tested_or_needs_no_test() -> None:
         ({"offload": "cpu", "zero_stage": 2}, {"offload": "optim"}),
         ({"offload": "optimizer (deepspeed_zero2_offload)"}, {"offload": "optim"}),
         ({"optimizer": "adamw_bnb_8bit"}, {"optimizer": "adamw-8bit"}),
+        ({"optimizer": "GaLore AdamW 8bit"}, {"optimizer": "adafactor"}),
+        ({"recompute": "unsloth"}, {"recompute": "full"}),
+        ({"recompute": False}, {"recompute": "none"}),
         ({"attention": "flash/triton"}, {"flash_attn": "flash"}),
         ({"attention": "eager (default)"}, {"flash_attn": "eager"}),
         ({"recompute": "full/selective"}, {"recompute": "full"}),
@@ -185,6 +194,13 @@ def test_free_text_is_read(config: dict[str, Any], wanted: dict[str, Any]) -> No
 )
 def test_options_that_the_header_lacks_are_read(made: UserCase, options: dict[str, Any]) -> None:
     assert question_of(made).training == options
+
+
+def test_weights_in_eight_bits_take_a_byte_each() -> None:
+    wide = case(hardware=SMALL, config=LORA, method="lora")
+    stored = case(hardware=SMALL, config=LORA | {"precision": "int8 base + fp16"}, method="lora")
+    sizes = [found.device_bytes or 0 for found in (ask(wide), ask(stored))]
+    assert 6e9 < sizes[0] - sizes[1] < 8e9
 
 
 def test_what_decides_and_is_missing_is_named() -> None:
