@@ -35,6 +35,11 @@ class Calibration(Spec):
         return {key: factor.value for key, factor in self.factors.items()}
 
     @cached_property
+    def _answered(self) -> dict[tuple[str, ...], float]:
+        """Look-ups done before: a pricing asks for the same hundred factors again and again."""
+        return {}
+
+    @cached_property
     def _scopes(self) -> dict[str, dict[str, Factor]]:
         """Factors that hold for one device only, `name@device`, by device."""
         scopes: dict[str, dict[str, Factor]] = {}
@@ -70,9 +75,13 @@ class Calibration(Spec):
         Raises:
             MissingCalibration: no such factor; the message lists what was tried.
         """
+        asked = (name, *particulars)
+        if asked in self._answered:
+            return self._answered[asked]
         keys = [f"{name}.{particular}" for particular in particulars] if particulars else [name]
         for key in keys:
             if key in self._values:
+                self._answered[asked] = self._values[key]
                 return self._values[key]
         raise MissingCalibration(f"no calibration factor for {name}: tried {', '.join(keys)}")
 

@@ -3,7 +3,6 @@
 Needs the extras `plots` (altair, vl-convert-python) and scipy. A few minutes, most of them for the ablations.
 """
 
-import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -14,19 +13,19 @@ import altair
 import numpy as np
 
 from cost_models import catalog
-from cost_models.calibration import Calibration
+from planner.datasets.header import read_directory
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import HELD_OUT, Sample, held_out, samples
-from planner.fitting.fit import Fitted
+from planner.fitting.fit import Fitted, fitted
 from planner.fitting.robust import Problem, solve
-from planner.fitting.shipping import folder, recalibrate
-from planner.datasets.header import read_directory
+from planner.fitting.shipping import folder
 from planner.validate import ValidationReport, validate
 from planner.validate.comparison import Comparison
-from planner.validate.report import ValidationReport as Report
+from tests.published import test_step_time as paper
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "accuracy.md"
+TEMPLATE = ROOT / "docs" / "accuracy.md.in"
 APART = {"vtrain single-node", "megatron-ci toy", "torchtune"}
 """Parts that are reported but say little: composed, deterministic toys, labels that contradict physics."""
 PEERS = (
@@ -78,7 +77,7 @@ def entries(report: ValidationReport, quantity: str) -> list[dict[str, Any]]:
 
 def only(report: ValidationReport, keep: Callable[[Comparison], bool]) -> ValidationReport:
     """The report over some rows."""
-    return Report(tuple(c for c in report.comparisons if keep(c)), report.calibration)
+    return ValidationReport(tuple(c for c in report.comparisons if keep(c)), report.calibration)
 
 
 def errors(report: ValidationReport, held: ValidationReport, quantity: str) -> list[str]:
@@ -149,10 +148,8 @@ def own_figures(report: ValidationReport) -> list[tuple[str, str, str, int, floa
     ]
 
 
-def korthikanti(calibration: Calibration) -> float:
+def korthikanti() -> float:
     """Mean error on the eight iteration times of arXiv:2205.05198, tables 3 and 5."""
-    from tests.published import test_step_time as paper
-
     found = [
         abs(paper.predicted(name, recompute) / row[column] - 1)
         for name, row in paper.KORTHIKANTI.items()
@@ -243,93 +240,52 @@ def picture(report: ValidationReport, quantity: str, title: str, unit: str, scal
 
 def document() -> str:
     """The whole page; the pictures are written beside it."""
-    report = validate()
+    report, calibration = validate(), catalog.calibration()
     held = only(report, lambda c: held_out(c.row))
-    calibration = catalog.calibration()
-    new = recalibrate(calibration, report=print)
     found = samples(read_directory(folder() / "measurements").measurements)
-    picture(report, "step_time", "Step time of published runs", "s", 1.0, ROOT / "docs" / "accuracy.svg")
-    with contextlib.suppress(ValueError):
-        picture(
-            report,
-            "peak_memory",
-            "Peak memory of published runs",
-            "GiB",
-            2.0**30,
-            ROOT / "docs" / "accuracy-memory.svg",
-        )
-    return "\n".join(_text(report, held, calibration, new.result, found)) + "\n"
+    pictures = (
+        ("step_time", "Step time", "s", 1.0, "accuracy.svg"),
+        ("peak_memory", "Peak memory", "GiB", 2.0**30, "accuracy-memory.svg"),
+    )
+    for quantity, title, unit, scale, file in pictures:
+        picture(report, quantity, f"{title} of published runs", unit, scale, ROOT / "docs" / file)
+    ran_out = sum(c.quantity == "verdict" and c.used and c.row.outcome == "oom" for c in report.comparisons)
+    mean = korthikanti()
+    parts = {
+        "calibration": report.calibration,
+        "held_share": f"{HELD_OUT:.0%}",
+        "time_errors": errors(report, held, "step_time"),
+        "korthikanti": percent(mean),
+        "time_coverage": coverage(report, "step_time"),
+        "held_time_coverage": coverage(held, "step_time"),
+        "ranking": ranking(report),
+        "noise": f"{calibration('ranking_noise'):.0%}",
+        "noise_source": calibration.factors["ranking_noise"].source,
+        "ablations": ablations(fitted(found, calibration), found),
+        "memory_errors": errors(report, held, "peak_memory"),
+        "memory_coverage": coverage(report, "peak_memory"),
+        "held_memory_coverage": coverage(held, "peak_memory"),
+        "verdicts": verdicts(report),
+        "oom_rows": str(ran_out),
+        "oom_bound": percent(1 - 0.05 ** (1 / ran_out), 0) if ran_out else "100 %",
+        "peers": peers(report, mean),
+    }
+    text = {name: part if isinstance(part, str) else "\n".join(part) for name, part in parts.items()}
+    return TEMPLATE.read_text(encoding="utf-8").format(**text)
 
 
-def _text(
-    report: ValidationReport, held: ValidationReport, calibration: Calibration, result: Fitted, found: Sequence[Sample]
-) -> list[str]:
+def peers(report: ValidationReport, mean: float) -> list[str]:
+    """Published figures of other tools beside ours, on the same rows."""
     time = {entry["source"]: entry for entry in entries(report, "step_time")}
-    mean = korthikanti(calibration)
-    peers = [
+    rows = [
         [where, percent(time[where]["mape"] if where in time else mean), f"{who}: {figure}", citation]
         for where, who, figure, citation in PEERS
     ]
-    peers += [
-        [f"{source} {part}".strip() + f", {quantity.replace('_', ' ')}, {n} rows", percent(ours), f"{source} itself: {percent(theirs)}",
-         "the tool's own prediction, printed beside the measurement"]
-        for source, part, quantity, n, theirs, ours in own_figures(report)
-    ]  # fmt: skip
-    return [
-        "# Accuracy",
-        "",
-        f"Written by `make accuracy`; calibration {report.calibration}. Every row is a published measurement of",
-        "[calibration_data/measurements](../calibration_data/measurements/README.md); what was skipped, and why, is listed by",
-        f"`meshwright validate`. {HELD_OUT:.0%} of every source, drawn by a hash of its reference, is held out: no fit and no interval",
-        "touches it. Errors are |predicted / measured - 1|; bias is the median of predicted / measured - 1.",
-        "",
-        "## Step time",
-        "",
-        "![Predicted against measured step time](accuracy.svg)",
-        "",
-        *errors(report, held, "step_time"),
-        "Read apart: vTrain's single-node table is composed, each row a sum of a few hundred numbers, and only a fifteenth of it is",
-        "fitted on; Megatron-LM's functional tests run toy models in deterministic mode and are not fitted on; torchtune's printed",
-        "rates contradict the devices' peaks and are not fitted on. NVFP4 runs and fp8 runs with row-wise scales are not modelled.",
-        "",
-        f"Korthikanti et al., arXiv:2205.05198, tables 3 and 5, eight iteration times, never fitted: {percent(mean)} on average.",
-        "",
-        "### Intervals",
-        "",
-        f"On all rows but those read apart, {coverage(report, 'step_time')};",
-        f"on the held-out rows alone, {coverage(held, 'step_time')}.",
-        "Intervals come from errors of fits without the row's model (known stacks), without its device or without its framework;",
-        "mixtures of experts have their own. A stack that no source has gets a factor of two either way at 80 %.",
-        "",
-        "### Order of configurations",
-        "",
-        "Within one job (model, framework, cluster, batch, length), configurations are ordered by predicted time. Regret is how much slower",
-        "the predicted best ran than the measured best; the last column is the same for the median configuration.",
-        "",
-        *ranking(report),
-        f"Plans closer than {calibration('ranking_noise'):.0%} are listed as within noise: {calibration.factors['ranking_noise'].source}.",
-        "",
-        "### What each term buys",
-        "",
-        "A term is removed and the other constants are fitted again; mean errors.",
-        "",
-        *ablations(result, found),
-        "## Peak memory",
-        "",
-        "![Predicted against measured peak memory](accuracy-memory.svg)",
-        "",
-        *errors(report, held, "peak_memory"),
-        f"On all rows but those read apart, {coverage(report, 'peak_memory')}.",
-        "",
-        "## Fits or not",
-        "",
-        *verdicts(report),
-        "Rows that ran out of memory are few; a rate of missed ones near zero is bounded, not proven, by that many.",
-        "",
-        "## Beside other tools",
-        "",
-        *table(("rows", "Meshwright", "other", "source"), peers),
-    ]
+    for source, part, quantity, n, theirs, ours in own_figures(report):
+        where = f"{source} {part}".strip() + f", {quantity.replace('_', ' ')}, {n} rows"
+        citation = "the tool's own prediction, printed beside the measurement"
+        rows.append([where, percent(ours), f"{source} itself: {percent(theirs)}", citation])
+    return table(("rows", "Meshwright", "other", "source"), rows)
 
 
 if __name__ == "__main__":

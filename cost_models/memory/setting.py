@@ -4,7 +4,7 @@ end.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -42,10 +42,17 @@ def once(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 
 def catalogued(frameworks: Mapping[str, FrameworkFacts] | None) -> tuple[FrameworkFacts, ...]:
     """Facts of every back end in the order of BACKENDS; those given replace the catalogue's."""
-    from cost_models.catalog import framework  # noqa: PLC0415  reads files; callers that bring their own facts need none
+    shipped = _shipped()
+    if not frameworks:
+        return shipped
+    return tuple(frameworks.get(name, facts) for name, facts in zip(BACKENDS, shipped, strict=True))
 
-    given = frameworks or {}
-    return tuple(given[name] if name in given else framework(name) for name in BACKENDS)
+
+@cache
+def _shipped() -> tuple[FrameworkFacts, ...]:
+    from cost_models.catalog import framework  # noqa: PLC0415  reads files, once
+
+    return tuple(framework(name) for name in BACKENDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,7 @@ class Setting:
         """The model."""
         return self.job.model
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The layer kinds, in the order of the tables."""
         return self.model.layer_kinds

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,10 @@ from cost_models import schedule
 from cost_models.arrays import FloatArray
 from cost_models.calibration import Calibration
 from cost_models.job import Job
-from cost_models.specs.choices import RECOMPUTES
 from cost_models.specs.configuration import Configuration
 from cost_models.strategy import Strategy
 from cost_models.time.frame import Frame
-from cost_models.time.layer import layer_works
+from cost_models.time.layer import layer_work
 from cost_models.time.layout import stage_layers
 from cost_models.time.stage import fixed_work, layer_offload, layer_tail, stage_tail, stage_work
 from cost_models.time.work import Work
@@ -77,17 +77,17 @@ class _Pass:
         frame = self.frame
         total = self.column(row, ("stage", which), lambda: stage_work(frame, which))
         for (kind, mode), count in held:
-            r = RECOMPUTES.index(mode)
-            total = total + count * self.column(row, (kind, r), lambda kind=kind, r=r: layer_works(frame, kind)[r])  # type: ignore[misc]
+            work = partial(layer_work, frame, kind, mode)
+            total = total + count * self.column(row, (kind, mode), work)
         return total
 
     def _tail(self, row: int, which: int, held: Any, offloaded: Any) -> Any:
         frame = self.frame
         total = self.column(row, ("tail", which), lambda: stage_tail(frame, which))
         for (kind, _), count in held:
-            total = total + count * self.column(row, ("tail", kind), lambda kind=kind: layer_tail(frame, kind))  # type: ignore[misc]
+            total = total + count * self.column(row, ("tail", kind), partial(layer_tail, frame, kind))
         for kind, count in offloaded:
-            total = total + count * self.column(row, ("offload", kind), lambda kind=kind: layer_offload(frame, kind))  # type: ignore[misc]
+            total = total + count * self.column(row, ("offload", kind), partial(layer_offload, frame, kind))
         return total
 
 

@@ -8,12 +8,11 @@ from cost_models import schedule
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.ledger import TimeLedger
-from cost_models.specs.choices import RECOMPUTES
 from cost_models.specs.configuration import Configuration
 from cost_models.strategy import Strategy
 from cost_models.time.flops import model_flops
 from cost_models.time.frame import Frame
-from cost_models.time.layer import layer_works
+from cost_models.time.layer import layer_work
 from cost_models.time.layout import stage_layers
 from cost_models.time.stage import fixed_work, layer_offload, layer_tail, stage_tail, stage_work
 from cost_models.time.work import TERMS, Work
@@ -53,13 +52,12 @@ def time_ledger(job: Job, configuration: Configuration, calibration: Calibration
 
 
 def _stage_works(frame: Frame, configuration: Configuration) -> list[Work]:
-    works = {kind: layer_works(frame, kind) for kind in frame.model.layer_kinds}
     p = configuration.pipeline_parallel
     result = []
     for s, layers in enumerate(stage_layers(frame.model, configuration)):
         work = stage_work(frame, schedule.stage_class(s, p))
         for (kind, mode), count in Counter(layers).items():
-            work = work + works[kind][RECOMPUTES.index(mode)] * count
+            work = work + layer_work(frame, kind, mode) * count
         result.append(work)
     return result
 

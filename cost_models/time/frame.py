@@ -30,6 +30,8 @@ def device_keys(device: DeviceSpec) -> tuple[str, ...]:
 def lookup(column: Any, names: Sequence[str], value: Callable[[str], float]) -> Any:
     """Per row, `value` of the name that `column` holds; asked only for the names that occur."""
     index = np.asarray(column)
+    if index.ndim == 0:
+        return value(names[int(index)])
     occurring = np.flatnonzero(np.bincount(np.ravel(index), minlength=len(names)))
     result: Any = np.zeros(np.shape(index))
     for i in occurring:

@@ -53,6 +53,7 @@ def reductions(frame: Frame, kind: LayerKind) -> Any:
     return 2.0 if kind.mlp == "dense" else 1.0 + np.where(frame.etp > 1, 1.0, 0.0)
 
 
+@once
 def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     """Forward and backward of one layer, nothing recomputed."""
     rate = sustained_rate(frame)
@@ -95,14 +96,34 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     return forward, backward
 
 
-@once
 def layer_works(frame: Frame, kind: LayerKind) -> tuple[Work, ...]:
     """Work of one layer and micro-batch by recompute mode, in the order of RECOMPUTES."""
-    forward, backward = passes(frame, kind)
-    weights = local(frame, layer_weights(frame.model, kind))
-    streams = Streams.of(frame, weights, local(frame, trained_layer_weights(frame, kind)))
-    copy = activation_copy_seconds(frame)
-    return tuple(_work(frame, forward, backward, repeated(frame, forward, mode), streams, copy) for mode in RECOMPUTES)
+    return tuple(layer_work(frame, kind, mode) for mode in RECOMPUTES)
+
+
+@once
+def layer_work(frame: Frame, kind: LayerKind, mode: str) -> Work:
+    """Work of one layer and micro-batch under one recompute mode."""
+    (forward, backward), streams = passes(frame, kind), _streams(frame, kind)
+    again = repeated(frame, forward, mode)
+    return _work(frame, forward, backward, again, streams, activation_copy_seconds(frame))
+
+
+@once
+def _streams(frame: Frame, kind: LayerKind) -> "Streams":
+    return Streams.of(frame, layer_parameters(frame, kind), trained_parameters(frame, kind))
+
+
+@once
+def layer_parameters(frame: Frame, kind: LayerKind) -> Local:
+    """Parameters of one layer on one rank. [parameters]"""
+    return local(frame, layer_weights(frame.model, kind))
+
+
+@once
+def trained_parameters(frame: Frame, kind: LayerKind) -> Local:
+    """Those of them that are trained, or the adapters beside them. [parameters]"""
+    return local(frame, trained_layer_weights(frame, kind)) if frame.adapters else layer_parameters(frame, kind)
 
 
 @dataclass(frozen=True, slots=True)

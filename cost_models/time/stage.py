@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.parameters import layer_weights, padded_vocabulary
+from cost_models.parameters import padded_vocabulary
 from cost_models.schedule import BOTH, FIRST, LAST
 from cost_models.specs.choices import CROSS_ENTROPIES
 from cost_models.specs.model import LayerKind
-from cost_models.time.adapters import stage_weights, trained_layer_weights, trained_stage_weights
+from cost_models.time.adapters import stage_weights, trained_stage_weights
 from cost_models.time.collectives import tensor_parallel_seconds
-from cost_models.time.data_parallel import local, step_seconds
+from cost_models.time.data_parallel import Local, local, step_seconds
 from cost_models.time.elementwise import streaming_seconds
 from cost_models.time.frame import Frame, lookup, once
 from cost_models.time.gemm import backward_passes, matmul_seconds, sustained_rate
-from cost_models.time.layer import Streams
+from cost_models.time.layer import Streams, layer_parameters, trained_parameters
 from cost_models.time.offload import optimizer_offload_seconds
 from cost_models.time.optimizer import overhead_seconds, update_seconds
 from cost_models.time.pipeline import boundary_seconds, tied_embedding_seconds
@@ -59,14 +59,20 @@ def embedding_seconds(frame: Frame) -> Any:
 
 
 @once
+def _stage_parameters(frame: Frame, stage: int) -> tuple[Local, Local]:
+    """All and the trained parameters of a stage class beside its layers, on one rank. [parameters]"""
+    every = local(frame, stage_weights(frame, stage))
+    return every, local(frame, trained_stage_weights(frame, stage)) if frame.adapters else every
+
+
+@once
 def stage_work(frame: Frame, stage: int) -> Work:
     """Work of a stage class for one micro-batch, beside its layers."""
     has_embedding, has_head = stage in (FIRST, BOTH), stage in (LAST, BOTH)
     zero = np.zeros_like(frame.tokens)
     head = head_seconds(frame) if has_head else HeadTime(zero, zero, zero)
     looked_up = embedding_seconds(frame) if has_embedding else zero
-    weights = local(frame, stage_weights(frame, stage))
-    streams = Streams.of(frame, weights, local(frame, trained_stage_weights(frame, stage)))
+    streams = Streams.of(frame, *_stage_parameters(frame, stage))
     busy = head.forward + head.traffic + looked_up
     gathered, hidden, fetched, fetched_hidden = streams.beside(frame, busy, head.backward)
     return Work(
@@ -87,8 +93,7 @@ def stage_work(frame: Frame, stage: int) -> Work:
 @once
 def layer_tail(frame: Frame, kind: LayerKind) -> Work:
     """Once a step and layer: gradient reduction, parameter gather, optimizer."""
-    parameters = local(frame, layer_weights(frame.model, kind))
-    trained = local(frame, trained_layer_weights(frame, kind))
+    parameters, trained = layer_parameters(frame, kind), trained_parameters(frame, kind)
     exposed, hidden = step_seconds(frame, parameters, trained)
     return Work(
         exposed={"data_parallel": exposed, "optimizer": update_seconds(frame, trained)},
@@ -99,8 +104,7 @@ def layer_tail(frame: Frame, kind: LayerKind) -> Work:
 @once
 def stage_tail(frame: Frame, stage: int) -> Work:
     """Once a step and stage, beside its layers."""
-    parameters = local(frame, stage_weights(frame, stage))
-    trained = local(frame, trained_stage_weights(frame, stage))
+    parameters, trained = _stage_parameters(frame, stage)
     exposed, hidden = step_seconds(frame, parameters, trained)
     if stage in (FIRST, LAST):
         exposed = exposed + tied_embedding_seconds(frame)
@@ -113,7 +117,7 @@ def stage_tail(frame: Frame, stage: int) -> Work:
 @once
 def layer_offload(frame: Frame, kind: LayerKind) -> Work:
     """Once a step for every layer whose optimizer states live on the host."""
-    return Work(exposed={"offload": optimizer_offload_seconds(frame, local(frame, trained_layer_weights(frame, kind)))})
+    return Work(exposed={"offload": optimizer_offload_seconds(frame, trained_parameters(frame, kind))})
 
 
 def fixed_work(frame: Frame) -> Work:
