@@ -46,7 +46,7 @@ def question_of(case: UserCase) -> Question:
         flash_attn=_attention(case), optimizer=_optimizer(case), outcome="ok",
         layers=case.whole("model", "layers"), hidden=case.whole("model", "hidden"), heads=case.whole("model", "heads"),
         kv_heads=case.whole("model", "kv_heads"), ffn_hidden=_feed_forward(case), vocab=_vocabulary(case),
-        params_b=case.number("model", "params_b"), seq_len=case.whole("config", "seq_len"),
+        params_b=case.size("model", "params_b"), seq_len=case.whole("config", "seq_len"),
         n_gpus=case.whole("hardware", "n_gpus"), gpus_per_node=_per_node(case), zero_stage=sharding,
         tp=case.whole("config", "tp"), pp=case.whole("config", "pp"), cp=case.whole("config", "cp"),
         ep=case.whole("config", "ep"), vpp=case.whole("config", "vpp"), dp=None,
@@ -58,8 +58,8 @@ def question_of(case: UserCase) -> Question:
         training=training,
         missing=_missing(case),
         assumed=tuple(t for t in (of_sharding, of_precision, of_recompute, *of_training) if t),
-        host_memory_gb=case.number("hardware", "host_ram_gb"),
-        device_memory_gb=case.number("hardware", "mem_gb"),
+        host_memory_gb=case.size("hardware", "host_ram_gb"),
+        device_memory_gb=case.size("hardware", "mem_gb"),
         ulysses=case.whole("config", "sp") or case.whole("config", "ulysses"),
     )
 
@@ -83,12 +83,12 @@ def _everything(case: UserCase) -> str:
 
 def _missing(case: UserCase) -> tuple[str, ...]:
     found = []
-    sized = case.number("model", "params_b") is not None
+    sized = case.size("model", "params_b") is not None
     shaped = all(case.whole("model", key) for key in ("layers", "hidden"))
     if not shaped and not sized:
         found.append("model")
     assumed = case.assumed_fields
-    if case.number("hardware", "mem_gb") is None or {"hardware.gpu", "hardware.mem_gb"} <= assumed:
+    if case.size("hardware", "mem_gb") is None or {"hardware.gpu", "hardware.mem_gb"} <= assumed:
         found.append("device")
     if case.whole("hardware", "n_gpus") is None:
         found.append("n_gpus")

@@ -9,6 +9,7 @@ from typing import Any, Final
 from planner.errors import DatasetUnreadable
 
 SECTIONS: Final = ("model", "hardware", "config", "observed", "check")
+_LARGEST: Final = 10**12
 _MOST_BYTES: Final = 64 * 10**6
 
 
@@ -43,9 +44,16 @@ class UserCase:
         return "" if value is None else str(value).lower()
 
     def number(self, section: str, key: str) -> float | None:
-        """The same as a number; None where it is none."""
+        """The same as a number; None where it is none, or beyond any that a report may mean."""
         value = self.stated(section, key)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
+            return None
+        return float(value)
+
+    def size(self, section: str, key: str) -> float | None:
+        """The same as a positive number."""
+        value = self.number(section, key)
+        return value if value is not None and value > 0 else None
 
     def whole(self, section: str, key: str) -> int | None:
         """The same as a positive whole number."""

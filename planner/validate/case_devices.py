@@ -26,7 +26,7 @@ def device_of(case: UserCase) -> tuple[DeviceSpec, tuple[str, ...]]:
     Raises:
         Unusable: neither a name nor a size.
     """
-    memory = case.number("hardware", "mem_gb")
+    memory = case.size("hardware", "mem_gb")
     named = _named(str(case.stated("hardware", "gpu") or ""))
     fitting = [device for device in named if memory is None or _same(device, memory)]
     if fitting:
@@ -71,7 +71,7 @@ def _same(device: DeviceSpec, memory: float) -> bool:
 
 def host_bytes_of(case: UserCase) -> int:
     """Host memory of one node, or more than any where none is stated."""
-    stated = case.number("hardware", "host_ram_gb")
+    stated = case.size("hardware", "host_ram_gb")
     return _UNSTATED_HOST if stated is None else int(stated * _GB)
 
 
@@ -84,7 +84,7 @@ def model_name_of(case: UserCase, question: Question) -> tuple[str, tuple[str, .
     name, row = question.row.model, question.row
     if preset_of(name) is not None or (row.layers and row.hidden):
         return name, ()
-    size = case.number("model", "params_b")
+    size = case.size("model", "params_b")
     if size is None:
         raise Unusable("model not stated")
     nearest = min(_sizes(), key=lambda entry: (abs(entry[1] / (size * 1e9) - 1), entry[0]))

@@ -275,7 +275,7 @@ def test_no_report_crashes_whatever_is_left_out() -> None:
         for section in ("model", "hardware", "config"):
             for key in list(damaged[section]):
                 if generator.random() < 0.3:
-                    damaged[section][key] = generator.choice([None, "?", 0, -1, 3, 2.5, True, [], "7"])
+                    damaged[section][key] = generator.choice([None, "?", 0, -1, 3, 2.5, True, [], "7", float("inf")])
         found = ask(read(damaged))
         assert not any("Traceback" in reason or re.search(r"\n", reason) for reason in found.reasons)
 
