@@ -30,37 +30,52 @@ def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def predict(job: Job, configuration: Configuration, calibration: Calibration, *, oom_risk: float) -> Prediction:
-    """Price exactly this configuration.
+def predict(
+    job: Job, configuration: Configuration, calibration: Calibration, *, oom_risk: float, replay: bool = True
+) -> Prediction:
+    """Price exactly this configuration. `replay` asks for reserved bytes from a replay of the allocator (tens of ms).
 
     Raises:
         MissingCalibration: a term has no constant.
     """
     ledgers = estimate(job, configuration, calibration, oom_risk=oom_risk)
-    return prediction(job, configuration, calibration, ledgers, oom_risk=oom_risk)
+    return prediction(job, configuration, calibration, ledgers, oom_risk=oom_risk, replay=replay)
 
 
 def prediction(
-    job: Job, configuration: Configuration, calibration: Calibration, ledgers: Estimate, *, oom_risk: float
-) -> Prediction:
+    job: Job, configuration: Configuration, calibration: Calibration, ledgers: Estimate, *, oom_risk: float,
+    replay: bool = False,
+) -> Prediction:  # fmt: skip
     """Both ledgers in the shape of the plan."""
+    ratio = None
+    if replay:
+        from cost_models.memory import reserved_ratio
+
+        ratio = reserved_ratio(job, configuration, calibration, stage=ledgers.memory.binding[0])
     return Prediction(
-        memory=memory_prediction(ledgers.memory, oom_risk=oom_risk),
+        memory=memory_prediction(ledgers.memory, oom_risk=oom_risk, reserved_ratio=ratio),
         time=time_prediction(job, configuration, calibration, ledgers.time),
     )
 
 
-def memory_prediction(ledger: MemoryLedger, *, oom_risk: float) -> MemoryPrediction:
-    """The memory ledger with its intervals, its verdict, and where it is fullest."""
+def memory_prediction(
+    ledger: MemoryLedger, *, oom_risk: float, reserved_ratio: float | None = None
+) -> MemoryPrediction:
+    """The memory ledger with its intervals, its verdict, and where it is fullest.
+
+    `reserved_ratio` is a replay's reserved over allocated bytes; it moves the medians that are reported, never the
+    verdict nor the conservative bytes, which are the solve's.
+    """
     stage, instant = ledger.binding
     allocated = ledger.allocated_bytes
     fixed = ledger.context_bytes + ledger.communicator_bytes
-    median, wide = ledger.fragmentation_median, ledger.fragmentation_quantile
+    median = ledger.fragmentation_median if reserved_ratio is None else reserved_ratio
+    wide = max(ledger.fragmentation_quantile, median)
     reserved = _quantity(allocated * median, allocated * ledger.allocated_quantile * wide)
     device = Quantity(
         median_bytes=round(reserved.median_bytes + fixed),
         lower_bytes=round(reserved.lower_bytes + fixed),
-        upper_bytes=round(ledger.conservative_bytes),
+        upper_bytes=round(reserved.upper_bytes + fixed),
     )
     phases: dict[Phase, int] = {}
     for phase in PHASES:
@@ -73,7 +88,7 @@ def memory_prediction(ledger: MemoryLedger, *, oom_risk: float) -> MemoryPredict
         allocated=_quantity(allocated, allocated * ledger.allocated_quantile),
         reserved=reserved,
         device=device,
-        conservative_bytes=device.upper_bytes,
+        conservative_bytes=round(ledger.conservative_bytes),
         usable_bytes=round(ledger.usable_bytes),
         binding=Binding(stage=stage, phase=cast(Phase, ledger.phase_of[instant]), instant=instant),
         breakdown_bytes=_bytes(ledger.stages[stage].instants[instant]),

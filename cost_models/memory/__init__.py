@@ -4,5 +4,6 @@ where it is.
 
 from cost_models.memory.explain import memory_ledger
 from cost_models.memory.pricing import memory_table
+from cost_models.memory.replay import reserved_ratio
 
-__all__ = ["memory_ledger", "memory_table"]
+__all__ = ["memory_ledger", "memory_table", "reserved_ratio"]

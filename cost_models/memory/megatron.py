@@ -64,7 +64,9 @@ def _attention(setting: Setting) -> list[Saved]:
 
 
 def _latent(setting: Setting) -> list[Saved]:
-    """Latents before and after their norms, and expanded queries, keys and values. Source: arXiv:2405.04434, eq. 9-19.
+    """Latents before and after their norms, and expanded queries, keys and values.
+
+    Source: arXiv:2405.04434, equations 9-19.
     """
     model, b, t, s = setting.model, setting.compute, setting.tensor, setting.sequence_shards
     mla, n = model.mla, model.num_attention_heads

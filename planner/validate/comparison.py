@@ -16,7 +16,16 @@ from planner.measurement import Measurement
 from planner.plan import Verdict
 from planner.uncertainty import memory_interval, step_interval
 from planner.validate.parts import part_of
-from planner.validate.peaks import OOM_RISK, MemoryKind, memory_kind, peak, peak_allocated, replaced_facts, stated_peaks
+from planner.validate.peaks import (
+    OOM_RISK,
+    MemoryKind,
+    Replay,
+    memory_kind,
+    peak,
+    peak_allocated,
+    replaced_facts,
+    stated_peaks,
+)
 
 __all__ = [
     "OOM_RISK", "Comparison", "Pricing", "compare", "device_verdict", "memory_kind", "peak_allocated", "replaced_facts",
@@ -73,20 +82,28 @@ class Pricing:
 
     time: Callable[[Case], TimeLedger]
     memory: Callable[[Case], MemoryLedger]
+    replay: Replay = lambda _case, _ledger: None
+    """Reserved over allocated bytes of the fullest stage; None where the ledger's own factor stands."""
 
 
 def shipped_pricing(calibration: Calibration) -> Pricing:
     """The formulas with this calibration."""
-    from cost_models.memory import memory_ledger
+    from cost_models.memory import memory_ledger, reserved_ratio
     from cost_models.time import time_ledger
 
     def memory(case: Case) -> MemoryLedger:
         facts = replaced_facts(case)
         return memory_ledger(case.job, case.configuration, calibration, oom_risk=OOM_RISK, frameworks=facts)
 
+    def replay(case: Case, ledger: MemoryLedger) -> float | None:
+        return reserved_ratio(
+            case.job, case.configuration, calibration, stage=ledger.binding[0], frameworks=replaced_facts(case)
+        )
+
     return Pricing(
         time=_once(lambda case: time_ledger(case.job, case.configuration, calibration)),
         memory=_once(memory),
+        replay=replay,
     )
 
 
@@ -214,7 +231,7 @@ def _memory_side(row: Measurement, case: Case, pricing: Pricing) -> list[Compari
         _finite(ledger.conservative_bytes)
         return ledger
 
-    found = _peaks(row, case, price) if row.states_memory else []
+    found = _peaks(row, case, price, pricing.replay) if row.states_memory else []
     if row.states_outcome:
         found.append(_guarded(row, "verdict", lambda: _verdict(row, case, price)))
     return found
@@ -234,7 +251,9 @@ def _memory_reason(case: Case) -> str:
     return ""
 
 
-def _peaks(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) -> list[Comparison]:
+def _peaks(
+    row: Measurement, case: Case, price: Callable[[Case], MemoryLedger], replay: Replay
+) -> list[Comparison]:
     """The printed peak as `peak_memory`; where the notes state peaks of other kinds, each of them under its own."""
     found: list[Comparison] = []
     try:
@@ -242,7 +261,7 @@ def _peaks(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) 
     except Unusable as unusable:
         return [Comparison(row, "peak_memory", str(unusable))]
     for position, (kind, measured) in enumerate(stated):
-        one = _guarded(row, "peak_memory", partial(_one_peak, row, case, price, kind, measured))
+        one = _guarded(row, "peak_memory", partial(_one_peak, row, case, price, replay, kind, measured))
         if position == 0:
             found.append(one)
         if len(stated) > 1:
@@ -251,9 +270,10 @@ def _peaks(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) 
 
 
 def _one_peak(
-    row: Measurement, case: Case, price: Callable[[Case], MemoryLedger], kind: MemoryKind, measured: float
-) -> Comparison:
-    found = peak(row, case, price, kind, measured)
+    row: Measurement, case: Case, price: Callable[[Case], MemoryLedger], replay: Replay, kind: MemoryKind,
+    measured: float,
+) -> Comparison:  # fmt: skip
+    found = peak(row, case, price, replay, kind, measured)
     assumed = case.assumed if "memory_unit" in row.facts else (*case.assumed, "memory_unit: not stated, GB assumed")
     return Comparison(
         row, "peak_memory", "", found.measured, found.predicted, "bytes", found.intervals, None, assumed,

@@ -29,6 +29,8 @@ _BESIDE: Final[tuple[tuple[str, MemoryKind], ...]] = (
 """Facts of the notes that state a peak of another kind than the printed one."""
 _TRAINING: Final = frozenset({"first_step", "step"})
 Price = Callable[[Case], MemoryLedger]
+Replay = Callable[[Case, MemoryLedger], float | None]
+"""Reserved over allocated bytes, or None where the ledger's own factor stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +80,19 @@ def stated_peaks(row: Measurement) -> Iterator[tuple[MemoryKind, float]]:
             yield kind, size * unit
 
 
-def peak(row: Measurement, case: Case, price: Price, kind: MemoryKind, measured: float) -> Peak:
+def peak(row: Measurement, case: Case, price: Price, replay: Replay, kind: MemoryKind, measured: float) -> Peak:
     """The prediction beside one stated peak.
+
+    Where sequence lengths vary, no one replay is the run's: the measured factor stands.
 
     Raises:
         Unusable: the device is ambiguous and its candidates differ in what is predicted.
     """
     ledger = price(case)
     whole = case.job.training.load == "whole_on_device"
-    predicted = predicted_peak(row, ledger, kind, whole_load=whole)
+    replayed = kind != "allocated" and row.facts.get("lengths") != "variable"
+    ratio = replay(case, ledger) if replayed else None
+    predicted = predicted_peak(row, ledger, kind, whole_load=whole, ratio=ratio)
     for device in case.other_devices if case.ambiguous_device else ():
         if kind != "allocated" or predicted_peak(row, price(on_device(case, device)), kind) != predicted:
             raise Unusable("ambiguous device")
@@ -110,15 +116,17 @@ def on_device(case: Case, name: str) -> Case:
     return replace(case, job=replace(case.job, cluster=cluster))
 
 
-def predicted_peak(row: Measurement, ledger: MemoryLedger, kind: MemoryKind, *, whole_load: bool = False) -> float:
+def predicted_peak(
+    row: Measurement, ledger: MemoryLedger, kind: MemoryKind, *, whole_load: bool = False, ratio: float | None = None
+) -> float:
     """The peak of the phases and ranks that the row covers; loading is none of them unless it takes the whole model.
-    [bytes]
+    `ratio` is a replay's reserved over allocated bytes. [bytes]
     """
     phases = _TRAINING | {"eval"} if row.facts.get("memory_includes") == "eval" else _TRAINING
     phases = phases | {"load"} if whole_load else phases
     predicted = peak_allocated(ledger, phases, last_stage_only=row.facts.get("memory_ranks") == "last")
     if kind != "allocated":
-        predicted *= ledger.fragmentation_median
+        predicted *= ledger.fragmentation_median if ratio is None else ratio
     if kind == "device":
         predicted += ledger.context_bytes + ledger.communicator_bytes
     return predicted
