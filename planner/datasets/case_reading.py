@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from planner.datasets.case_options import options_of
 from planner.datasets.cases import UserCase
 from planner.measurement import Measurement
 
@@ -38,7 +39,7 @@ def question_of(case: UserCase) -> Question:
     offload, to_nvme = _offload(case, text)
     method = _method(case, text)
     recompute, of_recompute = _recompute(case, method)
-    training, of_training = _training(case, text, to_nvme=to_nvme)
+    training, of_training = options_of(case, text, method, to_nvme=to_nvme)
     row = Measurement(
         source="case", ref=case.ref, model=_model_name(case), gpu=case.text("hardware", "gpu"),
         interconnect=_interconnect(case), framework=_framework(case, text),
@@ -303,46 +304,3 @@ def _facts(case: UserCase, text: str, precision: str) -> dict[str, str]:
     elif "mixed" in precision:
         found["pure_low_precision"] = "no"
     return found
-
-
-def _training(case: UserCase, text: str, *, to_nvme: bool) -> tuple[dict[str, Any], list[str]]:
-    """Options of the job: how the optimizer runs, second models, what evaluation keeps, how loading and saving go."""
-    options: dict[str, Any] = {}
-    assumed: list[str] = []
-    optimizer = case.text("config", "optimizer")
-    if re.search(r"in[- ]backward|fused backward|in_bwd|lomo|layerwise", optimizer + case.text("config", "recipe")):
-        options["optimizer_in_backward"] = True
-    if "paged" in optimizer:
-        options["optimizer_paged"] = True
-    rl = re.search(r"\b(?:dpo|grpo|ppo|kto|rlhf|rloo)\b|easyr1|verl|openrlhf", text) or "rl" in case.themes
-    if rl and _method(case, text) == "full" and not re.search(r"orpo|simpo|reference[- ]free|no ref", text):
-        options["reference_model"] = True
-        assumed.append("reference_model: a frozen copy of the model beside the trained one, as preference losses keep")
-    evaluation = case.text("config", "eval")
-    if re.search(r"compute_metrics|whole|predict|logits", evaluation):
-        options["eval_kept_samples"] = case.whole("config", "eval_samples") or _EVALUATION_SAMPLES
-        if case.whole("config", "eval_samples") is None:
-            assumed.append(f"eval_kept_samples: not stated, {_EVALUATION_SAMPLES} assumed")
-    length = case.whole("config", "eval_seq_len") or case.whole("config", "eval_sequence_length")
-    if length is not None:
-        options["eval_sequence_length"] = length
-    batch = case.whole("config", "eval_batch_size") or case.whole("config", "eval_batch")
-    if batch is not None:
-        options["eval_batch_size"] = batch
-    if to_nvme:
-        options["offload_to"] = "nvme"
-    if re.search(r"dequanti[sz]ed|mxfp4", text):
-        options["load"] = "whole_on_device"
-    elif re.search(r"zero\.init|meta device|low_cpu_mem|sharded init", text):
-        options["load"] = "sharded"
-    elif "deepspeed" in _name(case) and not re.search(r"\bhf\b|trainer|factory|swift|axolotl|trl|xtuner", _name(case)):
-        options["load"] = "whole_on_host"
-        assumed.append("load: built whole on the host, as without zero.Init")
-    if re.search(r"full_state_dict|full[- ]model save", text) or (
-        re.search(r"fsdp2", text) and re.search(r"accelerate|trl|axolotl|\bhf\b|transformers", _name(case))
-    ):
-        options["save"] = "whole_on_device"
-    return options, assumed
-
-
-_EVALUATION_SAMPLES: Final = 1000

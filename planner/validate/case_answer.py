@@ -25,8 +25,8 @@ from planner.validate.case_limits import device_limit
 from planner.validate.case_rules import broken_rules
 from planner.validate.comparison import OOM_RISK, device_verdict, replaced_facts
 
-SLOW_SHARE: Final = 0.5
-"""A step whose links and host copies take more than this share of it is called slow."""
+SLOW_SHARE: Final = 2 / 3
+"""A step whose slow links take more than this share of it, thrice what the rest needs, is called slow."""
 SLOW_NETWORK: Final = 12.5e9
 """A network of less than this per device, 100 Gb/s, is slow for sharded training. [bytes/s]"""
 _LIGHT: Final = {SEQUENCE: 128, MICRO_BATCH: 1}
@@ -157,6 +157,8 @@ def _verdict(priced: Case, question: Question, assumed: tuple[str, ...], calibra
     if not host_fails:
         scores = priced.configuration.attention == "eager"
         limit = device_limit(ledger, _remedies(priced, calibration), scores=scores)
+        if verdict == "fits" and any(stage.optimizer_layers_offloaded for stage in priced.configuration.stages):
+            limit = "host_ram"  # states are on the host: it is what a larger model would run into
     return Answer(
         verdict=verdict, limit=limit, assumed=assumed, missing=question.missing, device_bytes=ledger.device_bytes,
         conservative_bytes=ledger.conservative_bytes, host_bytes=ledger.host_node_bytes,
@@ -203,11 +205,11 @@ def _scenarios(
 
 
 def _slow(priced: Case, calibration: Calibration) -> bool:
-    """Whether links that are slow by today's measure, or copies to the host, take most of the step."""
+    """Whether links that are slow by today's measure take most of the step."""
+    if not _slow_link(priced):
+        return False
     step = time_ledger(priced.job, priced.configuration, calibration)
-    offload = step.exposed.get("offload", 0.0)
-    moved = sum(step.exposed.get(term, 0.0) for term in COMMUNICATION) if _slow_link(priced) else 0.0
-    return offload + moved > SLOW_SHARE * step.step_seconds
+    return sum(step.exposed.get(term, 0.0) for term in COMMUNICATION) > SLOW_SHARE * step.step_seconds
 
 
 def _slow_link(priced: Case) -> bool:
