@@ -17,7 +17,7 @@ from cost_models.memory.activations import (
     saved_terms,
 )
 from cost_models.memory.logits import evaluation_terms, held_outputs, loss_terms
-from cost_models.memory.options import option_terms
+from cost_models.memory.options import evaluation_score_bytes, option_terms
 from cost_models.memory.overheads import (
     bucket_bytes,
     budget_bytes,
@@ -249,7 +249,7 @@ def working_terms(pieces: Pieces, stage_class: int, instant: int, mode: int) -> 
         kept = 1.0 if stage_class in WITH_EMBEDDING else 0.0
         return {"backward_working_set": kept * np.where(tied, 0.0, gradient)}
     if instant == EVALUATION:
-        terms = evaluation_terms(setting)
+        terms = {**evaluation_terms(setting), "attention_working_set": evaluation_score_bytes(setting)}
         return terms if stage_class in WITH_HEAD else {k: v for k, v in terms.items() if k != "logits"}
     if instant == SAVE:
         return {"live_parameters": gathering(setting, "root_group") * pieces.largest_layer}

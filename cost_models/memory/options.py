@@ -66,6 +66,21 @@ def kept_logits_bytes(setting: Setting) -> Any:
     return FP32 * training.eval_kept_samples * length * setting.model.vocab_size * np.ones_like(setting.tensor)
 
 
+def evaluation_score_bytes(setting: Setting) -> Any:
+    r"""Scores of one layer's written-out attention in a forward without gradients. [bytes]
+
+    .. math:: (2 b + 4)\,a\,L\,T / t
+
+    the masked scores, their fp32 softmax and its cast, with a heads, evaluation length L and T tokens of its batch.
+    Source: transformers `eager_attention_forward`.
+    """
+    training, s = setting.job.training, setting.strategy
+    length = training.eval_sequence_length or training.sequence_length
+    batch: Any = training.eval_batch_size or s.micro_batch_size
+    scores = setting.model.num_attention_heads * batch * float(length) ** 2 / setting.tensor
+    return np.where(setting.materialised, (2 * setting.activation + 4) * scores, 0.0)
+
+
 def option_terms(setting: Setting, whole: Any, phase: str) -> Terms:
     """What the options add in a phase of the run. [bytes]
 

@@ -130,3 +130,13 @@ def test_the_table_says_what_the_ledger_says_under_every_option(options: dict[st
         assert named.stages[stage].allocated(instant) == pytest.approx(size, rel=1e-9)
     host = table.host_constant[0, 3] + 2 * table.host_layer[0, 0]
     assert named.stages[0].host_bytes == pytest.approx(host, rel=1e-9)
+
+
+def test_written_out_attention_scores_of_an_evaluation_grow_with_the_square_of_its_length() -> None:
+    def scores(length: int, attention: str) -> float:
+        named = ledger(training={"eval_sequence_length": length, "eval_batch_size": 2}, attention=attention)
+        return term(named, "evaluation", "attention_working_set")
+
+    assert scores(512, "eager") == 8 * 16 * 2 * 512**2
+    assert scores(1024, "eager") == 4 * scores(512, "eager")
+    assert scores(1024, "flash") == 0
