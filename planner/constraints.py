@@ -148,6 +148,10 @@ class Constraints(Spec):
         lossless = Domain(values=tuple(c for c in COMPRESSIONS if c in LOSSLESS))
         return stated if "gradient_compression" in stated else stated | {"gradient_compression": lossless}
 
+    def written_out(self) -> "Constraints":
+        """The same restrictions with every short form and every default spelled out."""
+        return Constraints.model_validate(self.model_dump())
+
     def domain(self, name: str) -> Domain:
         """What one decision may be; everything where nothing is stated."""
         return self.domains().get(name, Domain())

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from cost_models.specs.base import Spec
 from cost_models.specs.configuration import Configuration
+from planner.question import Question
 
 Status = Literal["optimal", "feasible", "infeasible"]
 Verdict = Literal["fits", "at_risk", "does_not_fit"]
@@ -223,6 +224,8 @@ class Plan(Spec):
     alternatives: tuple[Alternative, ...] = ()
     recommendations: Recommendations | None = None
     infeasibility: Infeasibility | None = None
+    request: Question
+    """What was asked, resolved: the model, cluster and job that this plan is for."""
     provenance: Provenance
     envelope: Envelope
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule, MissingKey
 from cost_models.specs.configuration import Configuration
+from planner import calibrations
 from planner.explain import binding, explain, runners_up
 from planner.identity import calibration_hash, catalogue_hash, legality_hash
 from planner.infeasible import explain_infeasible, memory_conflicts
@@ -120,9 +121,7 @@ class _Question:
 
     @classmethod
     def of(cls, request: PlanRequest, calibration: Calibration | None) -> "_Question":
-        from cost_models import catalog
-
-        return cls(resolve(request), calibration if calibration is not None else catalog.calibration())
+        return cls(resolve(request), calibration if calibration is not None else calibrations.current())
 
     def finish(
         self, answer: dict[str, Any], configuration: Configuration | None, *, ortools: str, started: float
@@ -134,6 +133,7 @@ class _Question:
             known = knowledge_class(self.resolved.job, priced, self.calibration)
         return Plan(
             **answer,
+            request=self.resolved.question,
             provenance=Provenance(
                 meshwright=__version__,
                 calibration=f"{self.calibration.version}#{calibration_hash(self.calibration)[:16]}",
@@ -215,7 +215,7 @@ def _alternatives(question: _Question, solution: "Solution", configuration: Conf
     found = []
     for rival in solution.alternatives:
         predicted: Prediction = predict(
-            resolved.job, rival.configuration, calibration, oom_risk=resolved.constraints.oom_risk
+            resolved.job, rival.configuration, calibration, oom_risk=resolved.constraints.oom_risk, replay=False
         )
         found.append(
             Alternative(

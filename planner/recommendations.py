@@ -30,10 +30,8 @@ def recommend(job: Job, configuration: Configuration) -> Recommendations:
 
 
 def _environment(job: Job, configuration: Configuration) -> dict[str, str]:
-    """PET_* are read by torchrun as defaults of its flags; the others by torch and Megatron."""
-    world = configuration.world_size
-    per_node = min(world, job.pool.gpus_per_node)
-    found = {"PET_NNODES": str(-(-world // per_node)), "PET_NPROC_PER_NODE": str(per_node)}
+    """What torch and Megatron read from the environment."""
+    found: dict[str, str] = {}
     if job.device.kind == "gpu":
         found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     if configuration.backend.name == "megatron" and configuration.tensor_parallel > 1 and job.device.kind == "gpu":

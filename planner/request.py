@@ -1,7 +1,7 @@
 """The request: what a person asks. YAML for people, the same JSON on the wire; closed to unknown keys."""
 
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
@@ -13,10 +13,8 @@ from cost_models.specs.training import TrainingSpec
 from cost_models.units import ByteSize
 from planner.configuration_request import ConfigurationRequest
 from planner.constraints import Constraints
+from planner.question import Objective
 from planner.reading import read_file
-
-Objective = Literal["throughput", "memory", "gpus", "cost"]
-OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
 
 
 class ModelRequest(Spec):

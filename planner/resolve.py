@@ -5,11 +5,9 @@ from typing import Final
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule, SpecError
 from cost_models.job import Job
-from cost_models.specs.base import Spec
-from cost_models.specs.choices import Backend, Precision
+from cost_models.specs.choices import Precision
 from cost_models.specs.cluster import ClusterSpec, DeviceSpec, LinkSpec, NodePool
 from cost_models.specs.configuration import Configuration
-from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import TrainingSpec
 from cost_models.units import parse_bandwidth
 from planner.configuration_request import complete
@@ -18,7 +16,8 @@ from planner.domain import Domain
 from planner.identity import calibration_hash, catalogue_hash, digest, legality_hash
 from planner.model_source import resolve_model
 from planner.plan import Assumption
-from planner.request import Objective, PlanRequest, PoolRequest
+from planner.question import Question
+from planner.request import PlanRequest, PoolRequest
 from planner.splits import check_batch
 
 MOST: Final = {
@@ -29,23 +28,16 @@ MOST: Final = {
 """Sizes beyond any that was ever trained; larger ones are slips of the keyboard."""
 
 
-class ResolvedRequest(Spec):
-    """A request without names or gaps. Equal resolved requests are the same question."""
+class ResolvedRequest(Question):
+    """A question with what was assumed to make it whole. Equal questions have equal hashes."""
 
-    model: ModelSpec
-    cluster: ClusterSpec
-    training: TrainingSpec
-    backends: tuple[Backend, ...]
-    objective: tuple[Objective, ...]
-    objective_tolerance: float
-    constraints: Constraints
-    configuration: Configuration | None
     assumptions: tuple[Assumption, ...]
 
     @property
-    def job(self) -> Job:
-        """What the formulas price."""
-        return Job(model=self.model, cluster=self.cluster, training=self.training)
+    def question(self) -> Question:
+        """The question alone, as the plan repeats it."""
+        parts = {name: getattr(self, name) for name in Question.model_fields}
+        return Question(**parts | {"constraints": self.constraints.written_out()})
 
     def request_hash(self, calibration: Calibration) -> str:
         """Identity of the question: the resolved request with calibration, catalogue and legality."""

@@ -15,7 +15,7 @@ class ExportOptions:
     """What an artifact needs beside the plan."""
 
     nodes: int | None = None
-    """None: as the plan's `recommendations.environment` says."""
+    """None: as many as the plan was made for."""
     gpus_per_node: int | None = None
     learning_rate: float | None = None
     """None: the artifact leaves it to the training script."""
@@ -70,7 +70,7 @@ def header(plan: Plan, target: str) -> dict[str, str]:
 
 
 def shape(plan: Plan, options: ExportOptions) -> tuple[int, int]:
-    """Nodes and processes per node: the options', else what the plan was made for.
+    """Nodes and processes per node: the options', else those of the cluster that the plan was made for.
 
     Raises:
         SpecError: they do not multiply to the world size of the plan.
@@ -78,9 +78,8 @@ def shape(plan: Plan, options: ExportOptions) -> tuple[int, int]:
     from cost_models.errors import BrokenRule
 
     assert plan.configuration is not None
-    world = plan.configuration.world_size
-    environment = plan.recommendations.environment if plan.recommendations else {}
-    planned = int(environment.get("PET_NPROC_PER_NODE", world))
+    world, largest = plan.configuration.world_size, plan.request.job.pool.gpus_per_node
+    planned = max(n for n in range(1, min(world, largest) + 1) if world % n == 0)
     per_node = options.gpus_per_node or (world // options.nodes if options.nodes else planned)
     nodes = options.nodes or max(1, world // max(per_node, 1))
     if nodes * per_node != world:

@@ -13,9 +13,8 @@ def comment(facts: Mapping[str, str]) -> list[str]:
 
 
 def environment(plan: Plan) -> dict[str, str]:
-    """Environment that the plan asks for, without what the launcher is told by flags."""
-    asked = plan.recommendations.environment if plan.recommendations else {}
-    return {key: value for key, value in asked.items() if not key.startswith("PET_")}
+    """Environment that the plan asks for."""
+    return dict(plan.recommendations.environment) if plan.recommendations else {}
 
 
 def torchrun(plan: Plan, options: ExportOptions) -> list[str]:

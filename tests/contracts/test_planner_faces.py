@@ -32,7 +32,7 @@ FACES = {
 }
 PLAN = {
     "status", "configuration", "prediction", "optimality", "assumptions", "explanation", "warnings", "alternatives",
-    "recommendations", "infeasibility", "provenance", "envelope",
+    "recommendations", "infeasibility", "request", "provenance", "envelope",
 }  # fmt: skip
 PARTS = {
     "Prediction": {"memory", "time"},
@@ -56,6 +56,9 @@ PARTS = {
     "Conflict": {"resource", "text", "shortfall_bytes", "phase_shortfall_bytes"},
     "NearestMiss": {"configuration", "memory", "step_seconds"},
     "Relaxation": {"change", "verified", "text", "step_seconds"},
+    "Question": {
+        "model", "cluster", "training", "backends", "objective", "objective_tolerance", "constraints", "configuration",
+    },
     "Provenance": {
         "meshwright", "calibration", "catalogue", "legality", "ortools", "request_hash", "class",
     },

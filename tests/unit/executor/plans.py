@@ -1,6 +1,7 @@
 """Small plans, made without a solver."""
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from cost_models.specs.configuration import Configuration
@@ -16,6 +17,9 @@ from planner.plan import (
     Quantity,
     TimePrediction,
 )
+from planner.question import Question
+from planner.request import PlanRequest
+from planner.resolve import resolve
 
 
 def configuration(**changes: Any) -> Configuration:
@@ -66,12 +70,25 @@ def prediction(*, step_seconds: float = 1.0, allocated_bytes: int = 1000) -> Pre
     )
 
 
+@cache
+def question(device: str = "cpu", gpus: int = 2) -> Question:
+    """A tiny Llama on one node."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    request = {
+        "model": {"architecture": {**sizes, "vocab_size": 256}},
+        "cluster": {"pools": [{"device": device, "gpus_per_node": gpus}]},
+        "training": {"sequence_length": 32, "global_batch_size": 4},
+    }
+    return resolve(PlanRequest.read(request)).question
+
+
 def _plan(**changes: Any) -> Plan:
     values: dict[str, Any] = {
         "status": "optimal",
         "configuration": configuration(),
         "prediction": prediction(),
         "optimality": None,
+        "request": question(),
         "provenance": Provenance(
             meshwright="0", calibration="c", catalogue="d", legality="l", ortools="o", request_hash="r", class_="unseen"
         ),

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cost_models.specs.configuration import Configuration
+from planner.constraints import Constraints
 from planner.plan import (
     Alternative,
     Assumption,
@@ -24,6 +25,7 @@ from planner.plan import (
     StagePrediction,
     TimePrediction,
 )
+from planner.question import Question
 
 GIB = 2**30
 
@@ -143,11 +145,10 @@ def plan(chosen: Configuration | None = None, **changes: Any) -> Plan:
             learning_rate_scale=1.0,
             warmup_steps=2000,
             environment={
-                "PET_NNODES": "1",
-                "PET_NPROC_PER_NODE": "8",
                 "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
             },
         ),
+        "request": question(),
         "provenance": provenance(),
         "envelope": envelope(),
     }
@@ -181,6 +182,56 @@ def infeasible() -> Plan:
                 Relaxation(change="sequence_length 512", verified=False, text="not enough, nor less of it"),
             ),
         ),
+    )
+
+
+def question(nodes: int = 1, gpus_per_node: int = 8) -> Question:
+    """A model of 7B parameters on A100s, with fixed figures."""
+    device = {
+        "name": "a100-sxm-80gb",
+        "family": "a100",
+        "marketing_memory_bytes": 80 * 10**9,
+        "total_memory_bytes": 80 * GIB,
+        "usable_memory_bytes": 79 * GIB,
+        "memory_bandwidth": 2e12,
+        "peak_flops": {"bf16": 312e12},
+        "pcie_bandwidth": 32e9,
+        "link": "nvlink",
+        "link_bandwidth": 300e9,
+        "inter_node_bandwidth": 25e9,
+        "host_memory_bytes": 1000 * GIB,
+        "source": "a test",
+    }
+    pool = {
+        "device": device,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "intra_node_link": {"name": "nvlink", "bandwidth": 300e9},
+        "inter_node_link": {"name": "infiniband", "bandwidth": 25e9},
+        "link_domain": 8,
+        "host_memory_bytes": 1000 * GIB,
+    }
+    model = {
+        "name": "a-model",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "intermediate_size": 11008,
+        "vocab_size": 32000,
+    }
+    return Question.model_validate(
+        {
+            "model": model,
+            "cluster": {"pools": [pool]},
+            "training": {"sequence_length": 4096, "global_batch_size": 128, "precision": "bf16"},
+            "backends": ["deepspeed"],
+            "objective": ["throughput"],
+            "objective_tolerance": 0.0,
+            "constraints": Constraints().written_out(),
+            "configuration": None,
+        }
     )
 
 

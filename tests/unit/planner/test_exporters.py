@@ -10,7 +10,7 @@ from cost_models.errors import BrokenRule, UnknownName
 from planner.errors import ExportUnsupported
 from planner.exporters import EXPORTERS, ExportOptions, exporter, render, targets
 from planner.plan import Plan
-from tests.unit.planner.plans import configuration, infeasible, pipeline, plan
+from tests.unit.planner.plans import configuration, infeasible, pipeline, plan, question
 
 
 def texts(made: Plan, target: str = "deepspeed", **options: Any) -> dict[str, str]:
@@ -132,6 +132,13 @@ def test_several_nodes_meet_at_the_first() -> None:
     script = texts(plan(), nodes=2)["launch.sh"]
     assert "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d" in script
     assert "${MASTER_ADDR:?" in script
+
+
+def test_the_nodes_are_those_of_the_cluster_that_was_planned_for() -> None:
+    script = texts(plan(request=question(nodes=2, gpus_per_node=4)))["launch.sh"]
+    assert "--nnodes=2 --nproc-per-node=4" in script
+    part = texts(plan(configuration(data_parallel=6), request=question(nodes=2, gpus_per_node=4)))["launch.sh"]
+    assert "--nnodes=2 --nproc-per-node=3" in part
 
 
 def test_nodes_that_do_not_divide_the_processes_are_refused() -> None:

@@ -43,6 +43,23 @@ def test_a_plan_survives_json(small: Plan) -> None:
     assert again.to_json() == small.to_json()
 
 
+def test_a_plan_says_what_it_is_for(small: Plan) -> None:
+    assert small.request.model.hidden_size == SMALL["model"]["architecture"]["hidden_size"]
+    assert small.request.cluster.pools[0].device.name == "a100-sxm-40gb"
+    assert small.request.cluster.pools[0].gpus_per_node == 2
+    assert small.request.training.precision == "bf16", "what the request left open is written out"
+    assert small.request.backends == ("deepspeed",)
+
+
+def test_an_infeasible_answer_says_what_was_asked() -> None:
+    request = changed("training.sequence_length", 2**22, SMALL) | {"constraints": {"offload": "forbid"}}
+    found = plan(PlanRequest.read(request))
+    assert found.status == "infeasible"
+    assert found.request.training.sequence_length == 2**22
+    assert not found.request.constraints.domain("optimizer_offload").allows(True)
+    assert Plan.from_json(found.to_json()) == found
+
+
 def test_terms_sum_to_their_totals(small: Plan) -> None:
     assert small.prediction is not None
     memory, time = small.prediction.memory, small.prediction.time
