@@ -188,10 +188,13 @@ class Stage:
     def _layer_forward(self, unit: _Unit) -> tuple[Blocks, Block | None]:
         """What the layer saves, and its output."""
         events = self.events.get(unit.kind)
-        if events is None or unit.mode == SELECTIVE:
-            saved = [self._take(size) for size in self._sizes(unit)]
-        else:
-            saved = self._play_forward(events)
+        saved = [self._take(size) for size in self._sizes(unit)] if events is None or unit.mode == SELECTIVE else []
+        if events is not None:
+            made = self._play_forward(events)
+            if unit.mode == SELECTIVE:
+                self._drop(made)
+            else:
+                saved = made
         width = float(self.setting.model.hidden_size / self.setting.sequence_shards * self.setting.activation)
         return saved, self._take(width * self.tokens)
 
@@ -246,19 +249,14 @@ class Stage:
     def _layer_backward(self, unit: _Unit, held: Blocks, gradient: Block | None) -> Block | None:
         """One layer's backward on the gradient of its output; the gradient of its input remains."""
         events = self.events.get(unit.kind)
-        if events is not None and unit.mode != SELECTIVE:
-            alive: dict[int, Block | None] = {}
-            for key, size in events.forward:
-                # Without recomputation the saved tensors are those that forward left.
-                if unit.mode == FULL:
-                    if size > 0:
-                        alive[key] = self._take(size * self.tokens)
-                    else:
-                        self.memory.release(alive.pop(key, None))
-            if unit.mode != FULL:
+        if events is not None:
+            if unit.mode == NONE:
                 alive = dict(zip(events.saved, held[1:], strict=False))
+                held = held[:1]
+            else:
+                alive = dict(zip(events.saved, self._play_forward(events), strict=False))
             result = self._play_backward(events, alive, gradient, unit)
-            self._drop(held[:1])
+            self._drop(held)
             return result
         if unit.mode != NONE:
             held = [*held, *(self._take(size) for size in self._sizes_again(unit))]

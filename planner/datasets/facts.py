@@ -3,6 +3,7 @@
 These are no choices of a plan, but facts of the measured run; they replace the catalogue's facts of its back end.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ def framework_changes(
         changes["optimizer_instances"] = int(instances)
     if switched(row, "early_forward"):
         changes["early_forward_chunks"] = 2
-    changes |= _loss(row, facts)
+    changes |= _loss(row, reading, facts)
     if pure:
         changes["layouts"] = {**facts.layouts, **catalog.framework("ddp-pure-bf16").layouts}
     return {key: value for key, value in changes.items() if value != getattr(facts, key)}
@@ -77,20 +78,34 @@ def _dropout(row: Measurement, reading: FrameworkReading, model: ModelSpec) -> b
     return not model.gated_mlp and model.activation != "relu2"
 
 
-def _loss(row: Measurement, facts: FrameworkFacts) -> dict[str, Any]:
+def _loss(row: Measurement, reading: FrameworkReading, facts: FrameworkFacts) -> dict[str, Any]:
     """The loss implementation, where the run names one beside the three that a plan chooses from."""
-    name = row.facts.get("cross_entropy", "")
+    name = row.facts.get("cross_entropy", reading.loss_variant or "")
+    if not name and _compiles_its_loss(row):
+        name = "compiled"
     if switched(row, "deferred_head_gradient"):
         name = "deferred"
     variant = facts.loss_variants.get(name)
     return {} if variant is None else {"cross_entropy": dict.fromkeys(facts.cross_entropy, variant)}
 
 
+_LOSS_COMPILED_FROM: Final = "202504"
 _UNMODELLED: Final = (
     ("mtp_layers", "multi-token prediction heads not modelled for memory"),
     ("offloaded_modules", "offloading of single modules' activations not modelled"),
     ("distillation", "distillation holds a second model"),
 )
+
+
+def _compiles_its_loss(row: Measurement) -> bool:
+    """Whether torch.compile took the loss too: torchtitan does so since April 2025, where no tensor is split (a loss over
+    vocabulary shards is not compiled). Its benchmark files are named by their month.
+
+    Source: pytorch/torchtitan `components/loss.py`, build_cross_entropy_loss.
+    """
+    month = re.search(r"_(20\d{4})_", row.ref)
+    compiled = flag(row, "compile") is True and "torchtitan" in row.framework.lower() and (row.tp or 1) == 1
+    return compiled and month is not None and month.group(1) >= _LOSS_COMPILED_FROM
 
 
 def unmodelled(row: Measurement) -> str:

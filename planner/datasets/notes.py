@@ -58,6 +58,7 @@ TOKENS: Final[Mapping[str, str]] = {
     "offloaded_modules": "yes: activations of some modules go to the host",
     "allocated": "peak allocated beside a printed peak of another kind, in memory_unit",
     "process": "the same for what the whole process holds",
+    "optimizer_in_backward": "yes or no: each gradient is applied and freed inside backward",
     "pure_low_precision": "yes: weights, gradients and optimizer states all in the 16-bit dtype",
 }
 """The published list."""
@@ -105,6 +106,7 @@ PHRASES: Final[tuple[tuple[str, str, str], ...]] = (
     ("lora_targets", r"LoRA r=\d+ on q,k,v,o_proj", "attention"),
     ("adapter_dtype", r"adapters fp32", "fp32"),
     ("double_quantization", r"without double quant|bnb\.nf4(?!-dq)", _NO),
+    ("optimizer_in_backward", r"technique row: '\+ (?:Fuse optimizer step into backward|8-bit AdamW)'", _YES),
     ("peft_type", r"technique (adapter\w*)", ""),
     ("compile", r"torch\.compile=yes|\btorch\.compile\b(?!=)", _YES),
     ("cuda_graph", r"cuda-graph-impl=(?!none)|external-cuda-graph|enable-cuda-graph", _YES),

@@ -45,6 +45,10 @@ class FrameworkReading:
     """Dtype of adapters unless told otherwise: peft's fp32, or the model's."""
     rest_of_quantized: float | None = None
     """Bytes of a weight that stays unquantised in a 4-bit model; None: the back end's own."""
+    loss_variant: str | None = None
+    """Loss implementation of its recipes that no plan chooses (`FrameworkFacts.loss_variants`)."""
+    memory_unit: str = "GB"
+    """Unit in which it logs memory, where a table does not say."""
     tied: bool | None = None
     """Whether its models share input and output embeddings; None: as the model's family does."""
     own_modules: bool = False
@@ -82,7 +86,9 @@ FRAMEWORKS: Final = (
         r"megatron.*zero-?3", "megatron-deepspeed", _3D, overlap=False, activation_offload=True
     ),
     FrameworkReading(r"megatron.*deepspeed|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
-    FrameworkReading(r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules=True),
+    FrameworkReading(
+        r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules=True, memory_unit="GiB"
+    ),
     FrameworkReading(r"automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
     FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
     FrameworkReading(
@@ -98,6 +104,7 @@ FRAMEWORKS: Final = (
     FrameworkReading(
         r"torchtune", "fsdp", _NONE, zero_stage=3, pure=True, lora=(8, "qv"), cross_entropy="fused",
         adapter_dtype="model", rest_of_quantized=2.0, own_modules=True, paged_in_backward=True,
+        loss_variant="chunked",
     ),
     FrameworkReading(r"composer|llm-foundry", "fsdp", _NONE, zero_stage=3, pure=True, cross_entropy="fused"),
     FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
@@ -257,7 +264,8 @@ def runs_in_backward(row: Measurement, reading: FrameworkReading) -> bool:
     """Whether each gradient is applied and freed inside backward (torchtune `optimizer_in_bwd`)."""
     text = row.optimizer.lower()
     paged = reading.paged_in_backward and "paged" in text and row.n_gpus == 1
-    return method_of(row) == "full" and (paged or "backward" in text)
+    stated = flag(row, "optimizer_in_backward") is True
+    return method_of(row) == "full" and (paged or stated or "backward" in text)
 
 
 def offload_of(row: Measurement) -> tuple[bool, bool, bool]:

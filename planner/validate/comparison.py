@@ -21,6 +21,7 @@ from planner.validate.peaks import (
     MemoryKind,
     Replay,
     memory_kind,
+    memory_unit,
     peak,
     peak_allocated,
     replaced_facts,
@@ -274,7 +275,7 @@ def _one_peak(
     measured: float,
 ) -> Comparison:  # fmt: skip
     found = peak(row, case, price, replay, kind, measured)
-    assumed = case.assumed if "memory_unit" in row.facts else (*case.assumed, "memory_unit: not stated, GB assumed")
+    assumed = case.assumed if "memory_unit" in row.facts else (*case.assumed, f"memory_unit: not stated, {memory_unit(row)} assumed")
     return Comparison(
         row, "peak_memory", "", found.measured, found.predicted, "bytes", found.intervals, None, assumed,
         scenarios=found.scenarios,

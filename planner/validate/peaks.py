@@ -12,7 +12,7 @@ from cost_models.ledger import MemoryLedger
 from cost_models.specs.framework import FrameworkFacts
 from cost_models.units import GIB
 from planner.datasets.jobs import Case
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.vocabulary import Unusable, framework_of
 from planner.measurement import Measurement
 from planner.uncertainty import LEVELS
 
@@ -66,9 +66,14 @@ def memory_kind(row: Measurement) -> MemoryKind:
     raise Unusable(f"mem_kind {row.mem_kind or 'not stated'}")
 
 
+def memory_unit(row: Measurement) -> str:
+    """GB or GiB: stated, or what the framework logs."""
+    return row.facts.get("memory_unit") or framework_of(row)[0].memory_unit
+
+
 def stated_peaks(row: Measurement) -> Iterator[tuple[MemoryKind, float]]:
     """The printed peak, then those of other kinds that the notes state. [bytes]"""
-    unit = GIB if row.facts.get("memory_unit", "GB") == "GiB" else _GB
+    unit = GIB if memory_unit(row) == "GiB" else _GB
     printed = memory_kind(row)
     yield printed, float(row.peak_mem_gb or 0) * unit
     for fact, kind in _BESIDE:
