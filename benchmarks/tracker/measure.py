@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -38,27 +39,29 @@ class Measured:
 def measure(case: Case, *, events: bool = False) -> Measured:
     """Run one case. Nothing is allocated and nothing computed."""
     started = time.perf_counter()
-    with _process_group(case):
+    with _mesh(case) as mesh:
         model = build(case)
         with FakeTensorMode(allow_non_fake_inputs=True), masks_as_in_training(padded=case.padded):
             to_fake(model)
             built = time.perf_counter()
-            step = _Step(case, model)
+            step = _Step(case, model, mesh)
             measured = step.run(events=events)
     return Measured(**measured, build_seconds=built - started, run_seconds=time.perf_counter() - built)
 
 
 @contextmanager
-def _process_group(case: Case) -> Iterator[None]:
+def _mesh(case: Case) -> Iterator[Any]:
+    """The ranks that shard. A mesh looks at values, so that it is made before tensors are fake."""
     if case.world == 1:
-        yield
+        yield None
         return
     import torch.distributed as dist  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415  registers the backend
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case.world)
     try:
-        yield
+        yield init_device_mesh("cpu", (case.world,))
     finally:
         dist.destroy_process_group()
 
@@ -66,7 +69,7 @@ def _process_group(case: Case) -> Iterator[None]:
 class _Step:
     """A model, its optimizer and its batch."""
 
-    def __init__(self, case: Case, model: nn.Module) -> None:
+    def __init__(self, case: Case, model: nn.Module, mesh: Any) -> None:
         self.case, self.model = case, model
         parameters = list(model.parameters())
         self.parameters = sum(p.numel() for p in parameters)
@@ -74,7 +77,7 @@ class _Step:
             self.parameters -= sum(p.numel() for n, p in model.named_parameters() if "lora_" in n)
         self.trained_parameters = sum(p.numel() for p in parameters if p.requires_grad)
         if case.world > 1:
-            _shard(model, case)
+            _shard(model, case, mesh)
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = _optimizer(case, self.trained)
         self.ids = torch.randint(0, 100, (case.micro_batch, case.sequence))
@@ -82,6 +85,8 @@ class _Step:
         if case.padded:
             self.batch["attention_mask"] = torch.ones_like(self.ids)
         model.config.use_cache = False  # type: ignore[union-attr]  # as transformers' Trainer does
+        if case.chunks > 1:
+            self.model = ChunkedLoss(model, case.chunks)
 
     def run(self, *, events: bool) -> dict[str, Any]:
         """A first step, in which the optimizer makes its states, and one that is measured."""
@@ -130,9 +135,20 @@ class _Step:
         if self.case.precision == "fp32-autocast-bf16":
             context = torch.autocast("cpu", dtype=torch.bfloat16)
         with context:
-            if self.case.chunks > 1:
-                return _chunked_loss(self.model, self.batch, self.case.chunks)
             return self.model(**self.batch).loss  # type: ignore[no-any-return]
+
+
+class ChunkedLoss(nn.Module):
+    """A model whose head and loss are computed by chunks of tokens."""
+
+    def __init__(self, model: nn.Module, chunks: int) -> None:
+        """Over `model`, in `chunks` chunks."""
+        super().__init__()
+        self.model, self.chunks = model, chunks
+
+    def forward(self, **batch: torch.Tensor) -> SimpleNamespace:
+        """The loss, where the model's own output has it."""
+        return SimpleNamespace(loss=_chunked_loss(self.model, batch, self.chunks))
 
 
 def _chunked_loss(model: nn.Module, batch: dict[str, torch.Tensor], chunks: int) -> torch.Tensor:
@@ -153,11 +169,9 @@ def _chunked_loss(model: nn.Module, batch: dict[str, torch.Tensor], chunks: int)
     return total / labels.numel()  # type: ignore[no-any-return]
 
 
-def _shard(model: nn.Module, case: Case) -> None:
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+def _shard(model: nn.Module, case: Case, mesh: Any) -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
 
-    mesh = init_device_mesh("cpu", (case.world,))
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": not case.sharding.endswith("no_reshard")}
     if case.precision == "fsdp-mp":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -202,3 +216,4 @@ class MasterAdamW(torch.optim.Optimizer):
                 denominator = state["exp_avg_sq"].sqrt().add_(1e-8)
                 state["master"].addcdiv_(state["exp_avg"], denominator, value=-group["lr"])
                 parameter.copy_(state["master"])
+                del gradient, denominator  # else they live into the next parameter's update

@@ -112,7 +112,7 @@ def mask_buffer_bytes(setting: Setting) -> Any:
     """Causal masks that a model keeps as buffers, over all layers of a stage. [bytes]"""
     kind, longest = architecture(setting.model).mask_buffers, setting.model.max_position_embeddings or 0
     layers = setting.model.num_hidden_layers / np.asarray(setting.strategy.pipeline_parallel)
-    count = {"none": 0.0, "model": 1.0, "layer": layers}[kind]
+    count: Any = {"none": 0.0, "model": 1.0, "layer": layers}[kind]
     return np.where(setting.eager, count * float(longest) ** 2, 0.0)
 
 

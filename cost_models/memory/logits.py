@@ -23,6 +23,8 @@ def loss_terms(setting: Setting) -> Terms:
     h, vocabulary = model.hidden_size, setting.vocabulary
     capped = b if model.logit_softcap else 0.0
     eager_logits = (setting.loss("peak") + setting.fact("kept_outputs") * b + capped) * vocabulary * tokens
+    chunks = setting.loss("chunks")
+    eager_logits = np.where(chunks > 1, _chunked(setting, eager_logits / chunks, chunks), eager_logits)
     eager_head = head_kept(setting) * tokens
     fused = setting.loss("peak") * vocabulary * tokens
     dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
@@ -42,6 +44,14 @@ def held_outputs(setting: Setting) -> Terms:
     """
     kept = setting.fact("kept_outputs") * setting.activation
     return {"logits": np.where(setting.eager, kept * setting.vocabulary * setting.tokens, 0.0)}
+
+
+def _chunked(setting: Setting, logits: Any, chunks: Any) -> Any:
+    """One chunk's logits beside the head's gradient so far, or its next part beside both. [bytes]"""
+    model, trained = setting.model, 0.0 if setting.adapters else 1.0
+    gradient = trained * setting.layout("gradient") * model.hidden_size * setting.vocabulary
+    last = setting.activation * setting.vocabulary * setting.tokens / chunks
+    return np.maximum(logits + gradient, last + 2.0 * gradient)
 
 
 @once

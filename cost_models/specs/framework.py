@@ -61,6 +61,8 @@ class CrossEntropyFacts(Spec):
     """Most that lives at once, at the end of forward or the start of backward, the kept ones included."""
     forward: NonNegativeFloat = 0
     """Most that lives in a forward without gradients (evaluation)."""
+    chunks: PositiveInt = 1
+    """Parts of the tokens that head and loss are computed for, one after another and again in backward."""
     source: str
 
 

@@ -113,7 +113,10 @@ def facts(row: Row) -> tuple[str, FrameworkFacts]:
             "step_largest_tensor_bytes": 8.0,
         },
     }
-    return backend, base.model_copy(update=changes.get(optimizer, {}))
+    chunks = int(row.get("chunks") or 1)
+    loss = base.cross_entropy["eager"].model_copy(update={"chunks": chunks})
+    update = {"cross_entropy": {**base.cross_entropy, "eager": loss}, **changes.get(optimizer, {})}
+    return backend, base.model_copy(update=update)
 
 
 def ledger(row: Row) -> MemoryLedger:
@@ -143,6 +146,7 @@ def ledger(row: Row) -> MemoryLedger:
             "micro_batch_size": int(row["mbs"]),
             "stages": [{"layers": layers, "recompute": {row["recompute"]: layers}}],
             "attention": row["attn"],
+            "precision": "fp32" if row["precision"] == "fp32" else "bf16",
         }
     )
     return memory_ledger(job, configuration, catalog.calibration(), oom_risk=0.5, frameworks={backend: framework})
@@ -152,7 +156,8 @@ def _adapters(row: Row) -> LoraSpec:
     text = row["model"].partition("+")[2]
     rank = row.get("rank") or "".join(c for c in text.partition("lora")[2].partition("-")[0] if c.isdigit()) or "16"
     targets: Any = row.get("lora") or "all-linear"
-    return LoraSpec(rank=int(rank), target_modules=targets if targets == "all-linear" else tuple(targets.split("+")))
+    names = targets if targets == "all-linear" else tuple(targets.split("+"))
+    return LoraSpec(rank=int(rank), target_modules=names, double_quantization=False)
 
 
 def compare(row: Row) -> Compared:
