@@ -55,6 +55,8 @@ class FrameworkReading:
     """Whether its layers are its own, one module for all families, and not transformers'."""
     whole_load: bool = False
     """Whether every device loads the whole model before it is sharded."""
+    reduce_bytes: float | None = None
+    """Bytes in which gradients are reduced under mixed precision; None: the back end's own."""
     activation_offload: bool = False
     """Whether its recipes keep recomputed layers' inputs on the host."""
     paged_in_backward: bool = False
@@ -98,15 +100,35 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"oneflow", "megatron-deepspeed", _3D),  # its actors reduce gradients while the backward runs
     FrameworkReading(r"megatron|internevo|internlm|primus|nanotron", "megatron", _ALL, overlap=False),
     FrameworkReading(
-        r"litgpt", "fsdp", _NONE, zero_stage=3, recompute="none", pure=True, lora=(8, "qv"), cross_entropy="fused",
-        tied=False, whole_load=True, own_modules=True,
+        r"litgpt",
+        "fsdp",
+        _NONE,
+        zero_stage=3,
+        recompute="none",
+        pure=True,
+        lora=(8, "qv"),
+        cross_entropy="fused",
+        tied=False,
+        whole_load=True,
+        own_modules=True,
     ),
     FrameworkReading(
-        r"torchtune", "fsdp", _NONE, zero_stage=3, pure=True, lora=(8, "qv"), cross_entropy="fused",
-        adapter_dtype="model", rest_of_quantized=2.0, own_modules=True, paged_in_backward=True,
+        r"torchtune",
+        "fsdp",
+        _NONE,
+        zero_stage=3,
+        pure=True,
+        lora=(8, "qv"),
+        cross_entropy="fused",
+        adapter_dtype="model",
+        rest_of_quantized=2.0,
+        own_modules=True,
+        paged_in_backward=True,
         loss_variant="chunked",
     ),
-    FrameworkReading(r"composer|llm-foundry", "fsdp", _NONE, zero_stage=3, pure=True, cross_entropy="fused"),
+    FrameworkReading(
+        r"composer|llm-foundry", "fsdp", _NONE, zero_stage=3, pure=True, cross_entropy="fused", reduce_bytes=2.0
+    ),
     FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
     FrameworkReading(r"deepspeed|zero", "deepspeed", _3D, zero_stage=None),
     FrameworkReading(r"colossal-?ai|gemini", "fsdp", _3D, zero_stage=3),

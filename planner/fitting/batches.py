@@ -51,7 +51,8 @@ class Batch:
 class Batches:
     """All rows, grouped by job. Prices are logarithms of predicted over measured."""
 
-    def __init__(self, found: Sequence[Sample], values: Mapping[str, float]) -> None:
+    def __init__(self, found: Sequence[Sample], values: Mapping[str, float] | None) -> None:
+        """Group `found`; with `values`, price it once to learn what each row reads."""
         self.samples = tuple(found)
         self.measured = np.log([sample.seconds for sample in found]) if found else np.zeros(0)
         groups: dict[str, list[int]] = {}
@@ -59,9 +60,11 @@ class Batches:
             groups.setdefault(_key(sample), []).append(index)
         self.batches = tuple(self._batch(indices, values) for indices in groups.values())
 
-    def _batch(self, indices: list[int], values: Mapping[str, float]) -> Batch:
+    def _batch(self, indices: list[int], values: Mapping[str, float] | None) -> Batch:
         case = self.samples[indices[0]].case
         job = Job(model=case.job.model, cluster=pooled(case), training=case.job.training)
+        if values is None:
+            return Batch(job, tuple(indices), ())
         recorder = Variants(values)
         self._steps(job, indices, recorder)
         return Batch(job, tuple(indices), tuple(sorted(recorder.read)))

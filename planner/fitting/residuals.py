@@ -46,7 +46,7 @@ def cross_validated(result: Fitted, judged: Sequence[Sample], left_out: Callable
         keep = np.array([left_out(sample) != out for sample in used])
         theta = resolve_linear(result.residuals, result.slopes, result.problem, result.estimate, keep)
         values = base | dict(zip(result.names, np.exp(theta).tolist(), strict=True))
-        errors = Batches(own, values).residuals(values)
+        errors = Batches(own, None).residuals(values)
         found += [Missed(sample, -float(error)) for sample, error in zip(own, errors, strict=True)]
     return found
 
@@ -62,10 +62,11 @@ def judged_rows(found: Sequence[Sample]) -> list[Sample]:
     ]
 
 
-def quantile_factors(result: Fitted, found: Sequence[Sample]) -> dict[str, Factor]:
-    """Factors `step_time_low` and `step_time_high` by class or stack and level, for `planner.uncertainty`."""
-    judged = judged_rows(found)
-    models = cross_validated(result, judged, model_fold)
+def quantile_factors(result: Fitted, judged: Sequence[Sample], models: Sequence[Missed]) -> dict[str, Factor]:
+    """Factors `step_time_low` and `step_time_high` by class or stack and level, for `planner.uncertainty`.
+
+    `models` are the errors of the judged rows by fits without whole models.
+    """
     pairs = cross_validated(result, judged, lambda sample: sample.stack)
     frameworks = cross_validated(result, judged, lambda sample: sample.stack[0])
     classes = {

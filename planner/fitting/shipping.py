@@ -65,14 +65,16 @@ def recalibrate(
 
 def residual_factors(result: Fitted, found: tuple[Sample, ...]) -> dict[str, Factor]:
     """Everything that `planner.uncertainty` reads."""
-    noise, pairs = ranking_noise(cross_validated(result, judged_rows(found), model_fold))
+    judged = judged_rows(found)
+    models = cross_validated(result, judged, model_fold)
+    noise, pairs = ranking_noise(models)
     rule = f"predicted gap that the errors of two configurations of one job undo in the median of {pairs} pairs"
     fewest = "fewest runs from which re-estimated factors predicted better than the shipped ones"
     return {
         "known_stack_runs": Factor(value=FEWEST_ROWS, unit="runs", source=fewest),
         "ranking_noise": Factor(value=float(f"{expm1(noise):.2g}"), source=rule),
         "step_time_widening": Factor(value=1.0, source="a site's few runs replace it for their device"),
-        **quantile_factors(result, found),
+        **quantile_factors(result, judged, models),
         **counted_runs(found),
     }
 

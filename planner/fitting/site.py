@@ -60,7 +60,7 @@ def _moved(here: Calibration, own: Sequence[Sample], family: str) -> dict[str, F
 
 def _widened(here: Calibration, own: Sequence[Sample], family: str) -> dict[str, Factor]:
     values = {key: factor.value for key, factor in here.factors.items()}
-    misses = Batches(own, values).residuals(values)
+    misses = Batches(own, None).residuals(values)
     typical = exp(float(median(abs(float(r)) for r in misses)))
     wider = max(typical, here("step_time_widening") if here.known("step_time_widening") else 1.0)
     source = f"typical miss of {len(own)} runs on {family}: too few to move a constant"

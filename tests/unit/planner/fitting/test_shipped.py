@@ -78,3 +78,12 @@ def test_intervals_are_ordered_and_wider_where_less_is_known() -> None:
         for name in ("known_stack", "new_device", "unseen")
     }
     assert width["known_stack"] <= width["new_device"] <= width["unseen"]
+
+
+def test_every_refitted_constant_has_a_physical_reading() -> None:
+    import yaml
+
+    readings = yaml.safe_load((folder() / "calibrations" / "parameters.yaml").read_text(encoding="utf-8"))
+    refitted = {name.partition(".")[0] for name, factor in calibration().factors.items() if factor.prior is not None}
+    assert refitted <= set(readings)
+    assert all(isinstance(text, str) and text for text in readings.values())
