@@ -104,6 +104,8 @@ def _missing(case: UserCase) -> tuple[str, ...]:
 
 def _model_name(case: UserCase) -> str:
     name = str(case.stated("model", "hf_id") or "custom")
+    if re.search(r"llm-foundry|composer", _name(case)) and "mpt" not in name.lower():
+        name = f"mpt {name}"  # its benchmarks train MPT
     return re.sub(r"\s+\(.*|,.*| (?:shape|class)\b.*", "", name)
 
 

@@ -58,6 +58,11 @@ def framework_changes(
     if switched(row, "early_forward"):
         changes["early_forward_chunks"] = 2
     changes |= _loss(row, reading, facts)
+    if reading.reduce_bytes is not None:
+        changes["layouts"] = {
+            name: layout.model_copy(update={"reduce": min(layout.reduce, reading.reduce_bytes)})
+            for name, layout in facts.layouts.items()
+        }
     if pure:
         changes["layouts"] = {**facts.layouts, **catalog.framework("ddp-pure-bf16").layouts}
     return {key: value for key, value in changes.items() if value != getattr(facts, key)}
