@@ -11,6 +11,7 @@ import numpy as np
 from cost_models.arrays import Array
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule
+from cost_models.memory.architectures import unknown
 from cost_models.memory.setting import Setting
 from cost_models.specs.choices import BACKENDS
 
@@ -59,6 +60,10 @@ def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margi
     if free:
         loose = quantile(1.0, calibration("allocated_q99", "megatron_moe_free"), power)
         columns[0] = np.where(power >= 0, np.maximum(columns[0], loose), columns[0])
+    if unknown(setting.model):
+        generic = quantile(1.0, calibration("allocated_q99", "eager_unknown"), power)
+        wider = np.maximum(columns[0], generic) if power >= 0 else np.minimum(columns[0], generic)
+        columns[0] = np.where(setting.eager, wider, columns[0])
     return Margin(allocated_quantile=columns[0], fragmentation_median=columns[1], fragmentation_quantile=columns[2])
 
 

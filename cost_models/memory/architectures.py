@@ -33,6 +33,11 @@ def fused_names(facts: ArchitectureFacts) -> frozenset[str]:
     return names | (frozenset({"up_proj", "shared_expert.up_proj"}) if facts.fused_gate else frozenset())
 
 
+def unknown(model: ModelSpec) -> bool:
+    """Whether the model is of a named architecture whose code is not written down. A custom one has none."""
+    return model.model_type != "custom" and model.model_type not in known()
+
+
 def generic(model: ModelSpec) -> ArchitectureFacts:
     """A Llama-like block with the norms that the numbers state."""
     several = model.norms_per_layer > 2

@@ -55,17 +55,24 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
     wide = lora is not None and lora.adapter_dtype == "fp32"
     adapters = np.where(wide, 4.0, setting.activation)
     several = setting.materialised & (np.asarray(setting.strategy.micro_batch_size) > 1)
-    columns = np.broadcast_arrays(setting.activation, setting.autocast, setting.materialised, adapters, several)
-    codes = np.stack([np.nan_to_num(np.asarray(c, dtype=np.float64)) for c in columns], axis=-1)
+    columns = (setting.activation, setting.autocast, setting.materialised, adapters, several)
+    numbers = [np.nan_to_num(np.asarray(column, dtype=np.float64)) for column in columns]
+    code = np.asarray(sum(number * 16.0**i for i, number in enumerate(numbers)))  # each is a whole number below 16
     found = []
-    for row in np.array(sorted({tuple(row) for row in codes.reshape(-1, codes.shape[-1]).tolist()})):
-        itemsize, autocast, materialised, adapter, several_samples = (float(x) for x in row)
+    for value in np.unique(code):
+        itemsize, autocast, materialised, adapter, several_samples = (value // 16.0**i % 16.0 for i in range(5))
         variant = Variant(
-            itemsize=itemsize or 2.0, autocast=autocast > 0, materialised=materialised > 0, masked=masked, lora=lora,
-            several_samples=several_samples > 0, on_cpu=setting.job.device.kind == "cpu", targets=targets,
-            adapter_itemsize=adapter,
-        )  # fmt: skip
-        found.append((np.all(codes == row, axis=-1), variant))
+            itemsize=float(itemsize) or 2.0,
+            autocast=autocast > 0,
+            materialised=materialised > 0,
+            masked=masked,
+            lora=lora,
+            several_samples=several_samples > 0,
+            on_cpu=setting.job.device.kind == "cpu",
+            targets=targets,
+            adapter_itemsize=float(adapter),
+        )
+        found.append((code == value, variant))
     return tuple(found)
 
 
