@@ -15,11 +15,10 @@ import numpy as np
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.memory.activations import FULL, NONE, SELECTIVE, Saved
-from cost_models.memory.backward import EAGER, MEGATRON
+from cost_models.memory.backward import EAGER
 from cost_models.memory.caching import Block, CachingAllocator
 from cost_models.memory.events import LayerEvents, layer_events
 from cost_models.memory.logits import held_outputs, loss_terms
-from cost_models.memory.megatron import backward_moments
 from cost_models.memory.options import facts_of
 from cost_models.memory.overheads import bucket_bytes, budget_bytes, gathered_bytes, gathering, workspace_terms
 from cost_models.memory.pieces import WITH_EMBEDDING, WITH_HEAD, Pieces
@@ -70,14 +69,13 @@ class _Unit:
 
 
 class Stage:
-    """One rank of one stage, replayed."""
+    """One rank of one stage of the eager ledger, replayed."""
 
     def __init__(self, pieces: Pieces, configuration: Configuration, index: int,
                  layers: list[tuple[LayerKind, Recompute]], *, expandable: bool = False) -> None:  # fmt: skip
         self.pieces, self.setting = pieces, pieces.setting
         self.memory = CachingAllocator(expandable=expandable)
         self.tokens = float(self.setting.tokens)
-        self.eager = bool(self.setting.eager)
         self.persistent = float(self.setting.persisting) > 0
         which = stage_class(index, configuration.pipeline_parallel)
         micro = configuration.gradient_accumulation_steps
@@ -93,8 +91,8 @@ class Stage:
         self.sharded = float(gathering(self.setting, "root_group")) > 0
         self.made = False
         self.outputs: Block | None = None
-        kinds = {unit.kind for unit in self.layers} if self.eager else set()
-        self.events = {kind: layer_events(self.setting, self.setting.kinds[kind]) for kind in kinds}
+        kinds = {unit.kind for unit in self.layers}
+        self.events: dict[int, LayerEvents] = {k: layer_events(self.setting, self.setting.kinds[k]) for k in kinds}
 
     def _layer(self, kind: LayerKind, mode: Recompute) -> _Unit:
         at = self.setting.kinds.index(kind)
@@ -187,22 +185,17 @@ class Stage:
 
     def _layer_forward(self, unit: _Unit) -> tuple[Blocks, Block | None]:
         """What the layer saves, and its output."""
-        events = self.events.get(unit.kind)
-        saved = [self._take(size) for size in self._sizes(unit)] if events is None or unit.mode == SELECTIVE else []
-        if events is not None:
-            made = self._play_forward(events)
-            if unit.mode == SELECTIVE:
-                self._drop(made)
-            else:
-                saved = made
+        if unit.mode == SELECTIVE:
+            saved = [self._take(size) for size in self._kept_by_selective(unit)]
+            self._drop(self._play_forward(self.events[unit.kind]))
+        else:
+            saved = self._play_forward(self.events[unit.kind])
         width = float(self.setting.model.hidden_size / self.setting.sequence_shards * self.setting.activation)
         return saved, self._take(width * self.tokens)
 
-    def _sizes(self, unit: _Unit) -> list[float]:
-        style = EAGER if self.eager else MEGATRON
-        entries: tuple[Saved, ...] = self.pieces.saved[unit.kind][style]
-        mode = SELECTIVE if unit.mode == SELECTIVE else NONE
-        kept = [e for e in entries if mode in e.modes and e.part != "boundary"]
+    def _kept_by_selective(self, unit: _Unit) -> list[float]:
+        entries: tuple[Saved, ...] = self.pieces.saved[unit.kind][EAGER]
+        kept = [entry for entry in entries if SELECTIVE in entry.modes and entry.part != "boundary"]
         return [float(np.asarray(entry.bytes_per_token)) * self.tokens for entry in kept]
 
     def _play_forward(self, events: LayerEvents) -> Blocks:
@@ -235,7 +228,7 @@ class Stage:
         logits = float(np.asarray(terms["logits"])) - kept
         self.memory.release(self.outputs)  # the new outputs take the name of the old ones
         self.outputs = self._take(kept)
-        parts: Blocks = [self._take(logits / 3) for _ in range(3)] if self.eager else [self._take(logits / 3 * 2)]
+        parts: Blocks = [self._take(logits / 3) for _ in range(3)]
         self.memory.release(parts.pop())
         self._take_and_drop(logits / 3)
         gradient = self._take(float(setting.model.hidden_size) * float(setting.activation) * self.tokens)
@@ -248,29 +241,15 @@ class Stage:
 
     def _layer_backward(self, unit: _Unit, held: Blocks, gradient: Block | None) -> Block | None:
         """One layer's backward on the gradient of its output; the gradient of its input remains."""
-        events = self.events.get(unit.kind)
-        if events is not None:
-            if unit.mode == NONE:
-                alive = dict(zip(events.saved, held[1:], strict=False))
-                held = held[:1]
-            else:
-                alive = dict(zip(events.saved, self._play_forward(events), strict=False))
-            result = self._play_backward(events, alive, gradient, unit)
-            self._drop(held)
-            return result
-        if unit.mode != NONE:
-            held = [*held, *(self._take(size) for size in self._sizes_again(unit))]
-        result = self._take(_size([gradient]))
-        moments = backward_moments(self.setting, self.setting.kinds[unit.kind])
-        self._drop([self._take(float(np.asarray(m.added)) * self.tokens) for m in moments])
-        self._weight_gradients(unit)
-        self._drop([*held, gradient])
+        events = self.events[unit.kind]
+        if unit.mode == NONE:
+            alive = dict(zip(events.saved, held[1:], strict=False))
+            held = held[:1]
+        else:
+            alive = dict(zip(events.saved, self._play_forward(events), strict=False))
+        result = self._play_backward(events, alive, gradient, unit)
+        self._drop(held)
         return result
-
-    def _sizes_again(self, unit: _Unit) -> list[float]:
-        entries = self.pieces.saved[unit.kind][EAGER if self.eager else MEGATRON]
-        again = [e for e in entries if NONE in e.modes and (unit.mode == FULL or SELECTIVE not in e.modes)]
-        return [float(np.asarray(e.bytes_per_token)) * self.tokens for e in again if e.part != "boundary"]
 
     def _play_backward(
         self, events: LayerEvents, alive: dict[int, Block | None], gradient: Block | None, unit: _Unit

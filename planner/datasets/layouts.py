@@ -9,7 +9,7 @@ from planner.measurement import Measurement
 def stage_layers(row: Measurement, layers: int, stages: int) -> tuple[int, ...]:
     """Layers of every stage, first to last.
 
-    Stated layouts are taken; a stated first stage is mirrored by the last where only then the rest divides. Else layers
+    Stated layouts are taken; a small first stage is mirrored by the last where only then the rest divides. Else layers
     are shared evenly. Where they do not divide, the embedding and the head count as one layer each if that divides
     (Megatron-LM's account-for-embedding and account-for-loss), and else the first stages hold one more.
 
@@ -23,7 +23,7 @@ def stage_layers(row: Measurement, layers: int, stages: int) -> tuple[int, ...]:
             raise Unusable("stated layers of the stages do not add up")
         return split
     first = row.facts.get("first_stage_layers", "")
-    if first.isdecimal() and stages > 2 and 0 < 2 * int(first) <= layers - (stages - 2):
+    if first.isdecimal() and stages > 2 and 0 < int(first) * stages < layers:
         middle = layers - 2 * int(first)
         if (layers - int(first)) % (stages - 1) and middle % (stages - 2) == 0:
             return (int(first), *evenly(middle, stages - 2), int(first))

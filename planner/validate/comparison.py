@@ -252,9 +252,7 @@ def _memory_reason(case: Case) -> str:
     return ""
 
 
-def _peaks(
-    row: Measurement, case: Case, price: Callable[[Case], MemoryLedger], replay: Replay
-) -> list[Comparison]:
+def _peaks(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger], replay: Replay) -> list[Comparison]:
     """The printed peak as `peak_memory`; where the notes state peaks of other kinds, each of them under its own."""
     found: list[Comparison] = []
     try:
@@ -275,7 +273,11 @@ def _one_peak(
     measured: float,
 ) -> Comparison:  # fmt: skip
     found = peak(row, case, price, replay, kind, measured)
-    assumed = case.assumed if "memory_unit" in row.facts else (*case.assumed, f"memory_unit: not stated, {memory_unit(row)} assumed")
+    assumed = (
+        case.assumed
+        if "memory_unit" in row.facts
+        else (*case.assumed, f"memory_unit: not stated, {memory_unit(row)} assumed")
+    )
     return Comparison(
         row, "peak_memory", "", found.measured, found.predicted, "bytes", found.intervals, None, assumed,
         scenarios=found.scenarios,
