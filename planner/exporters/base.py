@@ -54,6 +54,21 @@ class Exporter(Protocol):
         ...
 
 
+def job_losses(plan: Plan) -> list[str]:
+    """Options of the training job that the plan was priced with and that only the training script can follow."""
+    training = plan.request.training
+    losses = []
+    if training.state_precision != "auto":
+        losses.append(f"state_precision {training.state_precision}: the script chooses the dtype of its weights")
+    if training.optimizer_in_backward:
+        losses.append("optimizer_in_backward: the script runs the optimizer")
+    if training.optimizer_paged:
+        losses.append("optimizer_paged: the script makes the optimizer")
+    if training.offload_to == "nvme":
+        losses.append("offload_to nvme: the plan knows no path to the drive")
+    return losses
+
+
 def plan_hash(plan: Plan) -> str:
     """SHA-256 of the plan without its envelope, in hexadecimal."""
     return hashlib.sha256(plan.reproducible_json().encode()).hexdigest()

@@ -7,7 +7,7 @@ from packaging.specifiers import SpecifierSet
 
 from cost_models import catalog
 from cost_models.specs.configuration import Configuration
-from planner.exporters.base import Artifact, ExportOptions, header
+from planner.exporters.base import Artifact, ExportOptions, header, job_losses
 from planner.exporters.launch import launch_script
 from planner.plan import Plan
 
@@ -29,7 +29,7 @@ class DeepSpeedExporter:
         """What ds_config.json cannot say of this plan."""
         assert plan.configuration is not None
         c = plan.configuration
-        losses: list[str] = []
+        losses = job_losses(plan)
         if c.backend.name != "deepspeed":
             losses.append(f"the plan is for backend {c.backend.name}, its prices and rules are not DeepSpeed's")
         if c.virtual_pipeline_stages > 1:

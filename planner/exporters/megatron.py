@@ -5,7 +5,7 @@ from typing import Final
 from packaging.specifiers import SpecifierSet
 
 from cost_models.specs.configuration import Configuration
-from planner.exporters.base import Artifact, ExportOptions, header
+from planner.exporters.base import Artifact, ExportOptions, header, job_losses
 from planner.exporters.launch import comment, launch_script
 from planner.plan import Plan
 
@@ -25,7 +25,7 @@ class MegatronExporter:
         """What the flags cannot say of this plan."""
         assert plan.configuration is not None
         c = plan.configuration
-        losses: list[str] = []
+        losses = job_losses(plan)
         if c.backend.name != "megatron":
             losses.append(f"the plan is for backend {c.backend.name}, its prices and rules are not Megatron's")
         if c.optimizer not in _OPTIMIZERS:

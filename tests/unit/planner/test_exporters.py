@@ -209,3 +209,22 @@ def test_megatron_refuses_recompute_that_differs_between_stages() -> None:
     stages = [{"layers": 16, "recompute": {"full": 16}}, {"layers": 16, "recompute": {"none": 16}}]
     with pytest.raises(ExportUnsupported, match="recompute differs between stages"):
         texts(megatron(stages=stages), "megatron")
+
+
+@pytest.mark.parametrize("target", sorted(EXPORTERS))
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"optimizer_in_backward": True}, "optimizer_in_backward"),
+        ({"optimizer_paged": True}, "optimizer_paged"),
+        ({"offload_to": "nvme"}, "offload_to nvme"),
+        ({"state_precision": "pure"}, "state_precision pure"),
+    ],
+)
+def test_what_only_the_training_script_can_do_is_a_loss(target: str, option: dict[str, Any], said: str) -> None:
+    made = plan(configuration())
+    training = made.request.training.model_copy(update=option)
+    asked = made.model_copy(update={"request": made.request.model_copy(update={"training": training})})
+    found = exporter(target)
+    assert any(loss.startswith(said) for loss in found.unsupported(asked))
+    assert not any(loss.startswith(said) for loss in found.unsupported(made))
