@@ -103,8 +103,9 @@ _UNMODELLED: Final = (
 
 
 def _compiles_its_loss(row: Measurement) -> bool:
-    """Whether torch.compile took the loss too: torchtitan does so since April 2025, where no tensor is split (a loss over
-    vocabulary shards is not compiled). Its benchmark files are named by their month.
+    """Whether torch.compile took the loss too: torchtitan does so since April 2025, where no tensor is split.
+
+    A loss over vocabulary shards is not compiled. Its benchmark files are named by their month.
 
     Source: pytorch/torchtitan `components/loss.py`, build_cross_entropy_loss.
     """
@@ -118,6 +119,10 @@ def unmodelled(row: Measurement) -> str:
     for fact, reason in _UNMODELLED:
         if row.facts.get(fact) or switched(row, fact):
             return reason
+    if re.search(r"\b(?:bd|do)lora\b|-(?:bd|do)ra\b|-bdlora\b", row.notes.partition(";")[0].lower()):
+        return "DoRA and block-diagonal adapters not modelled"
+    if "oneflow" in row.framework.lower():
+        return "OneFlow's allocator not modelled"
     frozen = row.method.lower() in {"lora", "qlora"}
     return "frozen fp32 weights under autocast not modelled" if frozen and "mixed" in row.precision.lower() else ""
 

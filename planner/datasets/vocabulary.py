@@ -45,6 +45,9 @@ class FrameworkReading:
     """Dtype of adapters unless told otherwise: peft's fp32, or the model's."""
     rest_of_quantized: float | None = None
     """Bytes of a weight that stays unquantised in a 4-bit model; None: the back end's own."""
+    empties_cache: bool = False
+    """Whether its loop returns cached segments to the device every few steps, so that little more is reserved than
+    the largest batch allocates."""
     loss_variant: str | None = None
     """Loss implementation of its recipes that no plan chooses (`FrameworkFacts.loss_variants`)."""
     memory_unit: str = "GB"
@@ -78,6 +81,7 @@ _TRANSFORMERS: Final = (
 # Loops: `outputs = model(...); outputs.loss.backward()` holds the outputs, transformers' Trainer drops them.
 # Losses: llm-foundry's MPT trains with flash-attention's fused cross-entropy (loss_fn: fused_crossentropy), torchtune's
 # recipes with CEWithChunkedOutputLoss, litgpt's with lm_head_chunk_size: none of them keeps fp32 logits whole.
+# PEFT's method_comparison/MetaMathQA/run.py calls empty_cache every ten steps (ACCELERATOR_EMPTY_CACHE_SCHEDULE).
 # litgpt's GPT has a head of its own whatever the family (litgpt/model.py) and loads it whole (fabric.load_raw).
 # Adapters and what stays unquantised: torchtune's `dtype: bf16` holds all of it in bf16, peft's
 # prepare_model_for_kbit_training in fp32.
@@ -132,7 +136,9 @@ FRAMEWORKS: Final = (
     FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
     FrameworkReading(r"deepspeed|zero", "deepspeed", _3D, zero_stage=None),
     FrameworkReading(r"colossal-?ai|gemini", "fsdp", _3D, zero_stage=3),
-    FrameworkReading(r"peft method_comparison", "ddp", _NONE, pure=True, lora=(8, "qv"), kept_outputs=True),
+    FrameworkReading(
+        r"peft method_comparison", "ddp", _NONE, pure=True, lora=(8, "qv"), kept_outputs=True, empties_cache=True
+    ),
     FrameworkReading(r"transformers \+ peft", "ddp", _NONE, lora=(8, "qv"), kept_outputs=True),
     FrameworkReading(_TRANSFORMERS, "ddp", _NONE, lora=(8, "qv")),
 )

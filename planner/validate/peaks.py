@@ -88,7 +88,8 @@ def stated_peaks(row: Measurement) -> Iterator[tuple[MemoryKind, float]]:
 def peak(row: Measurement, case: Case, price: Price, replay: Replay, kind: MemoryKind, measured: float) -> Peak:
     """The prediction beside one stated peak.
 
-    Where sequence lengths vary, no one replay is the run's: the measured factor stands.
+    Where sequence lengths vary, no one replay is the run's: the measured factor stands, or 1 where the loop empties
+    the cache.
 
     Raises:
         Unusable: the device is ambiguous and its candidates differ in what is predicted.
@@ -97,6 +98,8 @@ def peak(row: Measurement, case: Case, price: Price, replay: Replay, kind: Memor
     whole = case.job.training.load == "whole_on_device"
     replayed = kind != "allocated" and row.facts.get("lengths") != "variable"
     ratio = replay(case, ledger) if replayed else None
+    if framework_of(row)[0].empties_cache and not replayed:
+        ratio = 1.0
     predicted = predicted_peak(row, ledger, kind, whole_load=whole, ratio=ratio)
     for device in case.other_devices if case.ambiguous_device else ():
         if kind != "allocated" or predicted_peak(row, price(on_device(case, device)), kind) != predicted:
