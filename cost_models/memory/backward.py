@@ -38,8 +38,9 @@ def largest_terms(pieces: Pieces, mode: int, *, first: bool) -> Terms:
             for index in range(len(moments(pieces, kind, style))):
                 moment = _moment(pieces, kind, style, index, first=first)
                 one = larger(one, moment) if one else moment
-            if not first and style == EAGER:
-                one = larger(one, merged(one, _layer_before(pieces, kind, mode)))
+            if style == EAGER:
+                neighbour = _layer_above if first else _layer_before
+                one = larger(one, merged(one, neighbour(pieces, kind, mode)))
             candidate = merged(kept, one)
             best = larger(best, candidate) if best else candidate
         both.append(best)
@@ -53,8 +54,9 @@ def peak_bytes(pieces: Pieces, mode: int, *, first: bool) -> Any:
         best: Any = None
         for kind in range(len(pieces.setting.kinds) if pieces.styles[style] else 0):
             peak = _largest_moment(pieces, kind, style, first=first)
-            if not first and style == EAGER:
-                peak = peak + np.maximum(total(_layer_before(pieces, kind, mode)), 0.0)
+            if style == EAGER:
+                neighbour = _layer_above if first else _layer_before
+                peak = peak + np.maximum(total(neighbour(pieces, kind, mode)), 0.0)
             peak = peak + total(_kept_again(pieces, kind, mode, style, first=first))
             best = peak if best is None else np.maximum(best, peak)
         peaks.append(0.0 if best is None else best)
@@ -150,6 +152,21 @@ def _layer_before(pieces: Pieces, kind: int, mode: int) -> Terms:
         "live_parameters": root * (1.0 - kept_gathered(setting)) * gathered_bytes(setting, held),
         "buckets": root * setting.layout("reduce") * (held.trained + held.expert),
         "gradients": root * fresh * pieces.layer_states[kind].gradients["gradients"],
+    }
+
+
+@once
+def _layer_above(pieces: Pieces, kind: int, mode: int) -> Terms:
+    """What is different when the second layer is in backward instead of the first, under full sharding. [bytes]
+
+    The first layer is prefetched, its activations are alive and the second's gradients are not yet sharded.
+    """
+    before = _layer_before(pieces, kind, mode)
+    several = pieces.setting.model.num_hidden_layers > np.asarray(pieces.setting.strategy.pipeline_parallel)
+    return {
+        name: np.where(several, value if name == "live_parameters" else -value, 0.0)
+        for name, value in before.items()
+        if name != "buckets"
     }
 
 
