@@ -33,9 +33,14 @@ def lookup(column: Any, names: Sequence[str], value: Callable[[str], float]) -> 
     if index.ndim == 0:
         return value(names[int(index)])
     occurring = np.flatnonzero(np.bincount(np.ravel(index), minlength=len(names)))
-    result: Any = np.zeros(np.shape(index))
-    for i in occurring:
-        result = np.where(index == i, value(names[int(i)]), result)
+    values = [value(names[int(i)]) for i in occurring]
+    if all(np.ndim(v) == 0 for v in values):
+        table = np.zeros(len(names))
+        table[occurring] = values
+        return table[index]
+    result: Any = 0.0
+    for i, v in zip(occurring, values, strict=True):
+        result = np.where(index == i, v, result)
     return result
 
 
