@@ -138,7 +138,8 @@ def default_domains(job: Job) -> Domains:
         "optimizer_offload": (False, True),
         "parameter_offload": (False, True),
         "activation_offload": (False,),
-        "communication_overlap": (True,),
+        # Some back ends run Muon only without overlap.
+        "communication_overlap": (True, False) if training.optimizer == "muon" else (True,),
         "fused_kernels": (True,),
         "cuda_graph": (False,),
         "compile": (False,),
