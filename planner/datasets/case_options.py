@@ -49,18 +49,31 @@ def _second_model(text: str, method: str, options: _Options) -> None:
 
 
 def _evaluation(case: UserCase, options: _Options) -> None:
-    samples = case.whole("config", "eval_samples")
-    if re.search(r"compute_metrics|whole|predict|logits", case.text("config", "eval")):
+    samples, text = case.whole("config", "eval_samples"), case.text("config", "eval")
+    reduced = re.search(r"generate|preprocess_logits|argmax|loss[_ -]only", text)
+    if re.search(r"compute_metrics|whole|predict|logits", text) and not reduced:
         if samples is None:
             options.assume("eval_kept_samples", _EVALUATION_SAMPLES, f"not stated, {_EVALUATION_SAMPLES} assumed")
         else:
             options.values["eval_kept_samples"] = samples
+    for option, pattern in _EVALUATION_TEXT:
+        named = re.search(pattern, text)
+        if named:
+            options.values[option] = int(named.group(1))
+    if "batch" in text and "default" in text and "eval_batch_size" not in options.values:
+        options.assume("eval_batch_size", _TRAINER_EVALUATION_BATCH, "default of transformers' Trainer")
     for option, keys in _LENGTHS.items():
         stated = next((value for key in keys if (value := case.whole("config", key)) is not None), None)
         if stated is not None:
             options.values[option] = stated
 
 
+_TRAINER_EVALUATION_BATCH: Final = 8
+"""per_device_eval_batch_size of transformers' TrainingArguments."""
+_EVALUATION_TEXT: Final = (
+    ("eval_batch_size", r"batch(?:[_ ]size)?\D{0,4}(\d{1,4})\b"),
+    ("eval_sequence_length", r"(?:seq\w*|len\w*)\D{0,4}(\d{3,7})\b"),
+)
 _LENGTHS: Final = {
     "eval_sequence_length": ("eval_seq_len", "eval_sequence_length"),
     "eval_batch_size": ("eval_batch_size", "eval_batch", "per_device_eval_batch_size"),
@@ -72,6 +85,11 @@ def _loading(case: UserCase, text: str, options: _Options) -> None:
     name = case.text("config", "framework")
     if re.search(r"dequanti[sz]ed|mxfp4", text):
         options.values["load"] = "whole_on_device"
+    elif re.search(
+        r"(?:rank ?0|each rank|every rank|per[- ]rank|single card).{0,20}load|loads? the (?:full|whole)", text
+    ):
+        where = "whole_on_device" if re.search(r"gpu|cuda|device|card", text) else "whole_on_host"
+        options.values["load"] = where
     elif re.search(r"zero\.init|meta device|low_cpu_mem|sharded init", text):
         options.values["load"] = "sharded"
     elif re.search(r"llama-?(?:recipes|cookbook)|fastchat|stanford.?alpaca|pytorch fsdp", name):
@@ -86,5 +104,5 @@ _PARTITIONED: Final = r"\bhf\b|trainer|transformers|accelerate|factory|swift|axo
 def _saving(case: UserCase, text: str, options: _Options) -> None:
     """accelerate makes full tensors on the device when it saves a whole FSDP2 model."""
     on_accelerate = re.search(r"accelerate|trl|axolotl|\bhf\b|transformers", case.text("config", "framework"))
-    if re.search(r"full_state_dict|full[- ]model save", text) or ("fsdp2" in text and on_accelerate):
+    if re.search(r"full_state_dict|full state[- ]dict|full[- ]model save", text) or ("fsdp2" in text and on_accelerate):
         options.values["save"] = "whole_on_device"

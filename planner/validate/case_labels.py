@@ -43,10 +43,12 @@ class Expectation:
     """Why no verdict can be expected."""
 
 
-_PHASES: Final[dict[str, Limit]] = {
-    "load": "load_peak", "init": "load_peak", "first_step": "first_step_peak", "optimizer": "first_step_peak",
-    "eval": "evaluation_peak", "evaluation": "evaluation_peak", "generation": "evaluation_peak", "save": "save_peak",
-}  # fmt: skip
+_PHASES: Final[tuple[tuple[Limit, str], ...]] = (
+    ("load_peak", r"load|init"),
+    ("first_step_peak", r"first|optimizer"),
+    ("evaluation_peak", r"eval|generat|predict"),
+    ("save_peak", r"save|saving|checkpoint"),
+)
 _WORDS: Final[tuple[tuple[Limit, str], ...]] = (
     ("host_ram", r"host ram|host memory|cpu memory|gb of host|\bgb host\b|\bram\b"),
     ("logits", r"logit|cross[- ]entropy|\bce\b"),
@@ -61,7 +63,7 @@ _WORDS: Final[tuple[tuple[Limit, str], ...]] = (
                r"|b x \(?\d+|master|fp32 copies|reference|without peft|more shards"),
 )  # fmt: skip
 _THEMES: Final[tuple[tuple[str, Limit], ...]] = (
-    ("host_ram", "host_ram"), ("load_time_peak", "load_peak"), ("save_oom", "save_peak"),
+    ("host_ram", "host_ram"), ("host_memory", "host_ram"), ("load_time_peak", "load_peak"), ("save_oom", "save_peak"),
     ("large_vocab_logits", "logits"), ("eval_oom", "evaluation_peak"), ("embeddings_trainable", "states"),
     ("zero3_quant", "states"), ("long_context", "activations"), ("attention_impl", "attention_scores"),
 )  # fmt: skip
@@ -80,8 +82,22 @@ def expected(case: UserCase) -> Expectation:
     return Expectation(verdicts, _limits(case, verdicts))
 
 
+def _outcome(case: UserCase) -> str:
+    """What happened, in one of the words ok, oom, error and slow; "" where the report does not say."""
+    text = str(case.observed.get("outcome") or "").lower()
+    return next((word for word, pattern in _OUTCOMES if re.search(pattern, text)), "")
+
+
+_OUTCOMES: Final = (
+    ("oom", r"oom|out of memory|killed"),
+    ("error", r"error|reject|invalid|assert|crash|silent"),
+    ("slow", r"slow"),
+    ("ok", r"^ok|success|works|runs|fits|completed"),
+)
+
+
 def _verdicts(case: UserCase) -> tuple[frozenset[CaseVerdict], str]:
-    outcome, feasible = str(case.observed.get("outcome") or ""), case.check.get("feasible")
+    outcome, feasible = _outcome(case), case.check.get("feasible")
     found: set[CaseVerdict] = set()
     reason, text = "", case.says.lower()
     if "version_dependent" in case.check or "version_dependent" in case.themes:
@@ -92,32 +108,40 @@ def _verdicts(case: UserCase) -> tuple[frozenset[CaseVerdict], str]:
         found.add("illegal")
     elif outcome == "oom" or feasible is False:
         found.add("does_not_fit")
-    elif outcome != "ok" and feasible is not True:
+    elif not outcome and feasible is not True:
         reason = "outcome not stated"
-    elif not (_SLOW.search(text) and case.kind == "throughput"):
+    elif outcome != "slow" and not (_SLOW.search(text) and case.kind == "throughput"):
         found.add("fits")
-    if found <= {"fits"} and not reason and _SLOW.search(text):
+    if found <= {"fits"} and not reason and (outcome == "slow" or _SLOW.search(text)):
         found.add("slow")
-    if found & {"fits", "does_not_fit"} and _MARGINAL.search(text):
+    marginal = feasible == "marginal" or "marginal" in case.check or _MARGINAL.search(text)
+    if found & {"fits", "does_not_fit"} and marginal:
         found.add("at_risk")
     return frozenset(found), reason
 
 
 def _limits(case: UserCase, verdicts: frozenset[CaseVerdict]) -> frozenset[Limit]:
     if "illegal" in verdicts:
-        return frozenset({"illegal_configuration"})
-    stated = [limit for limit in LIMITS if limit == case.check.get("limit")]
-    if stated:
-        return frozenset(stated)
-    phase = str(case.check.get("phase") or "")
-    if phase in _PHASES:
-        return frozenset({_PHASES[phase]})
+        return frozenset[Limit]({"illegal_configuration"})
+    stated = {limit for limit in LIMITS if limit == case.check.get("limit")}
+    phase = str(case.check.get("phase") or "").lower()
+    stated |= {limit for limit, pattern in _PHASES if re.search(pattern, phase)}
+    return frozenset(stated or _named(case, verdicts) or _hinted(case, verdicts))
+
+
+def _named(case: UserCase, verdicts: frozenset[CaseVerdict]) -> set[Limit]:
+    """Limits that the first of the report's texts to name any names."""
     for text in (str(case.check.get("must_say") or ""), str(case.check.get("reason") or ""), case.says):
-        named = {limit for limit, pattern in _WORDS if re.search(pattern, text.lower())}
+        found = {limit for limit, pattern in _WORDS if re.search(pattern, text.lower())}
         if "slow" in verdicts and _SLOW.search(text.lower()):
-            named.add("slow_link")
-        if named:
-            return frozenset(named)
-    if "fits" in verdicts:
-        return frozenset()
-    return frozenset(limit for theme, limit in _THEMES if theme in case.themes)
+            found.add("slow_link")
+        if found:
+            return found
+    return set()
+
+
+def _hinted(case: UserCase, verdicts: frozenset[CaseVerdict]) -> set[Limit]:
+    """Limits of failures whose report is only filed under them."""
+    if verdicts == {"slow"}:
+        return {"slow_link"}
+    return set() if "fits" in verdicts else {limit for theme, limit in _THEMES if theme in (*case.themes, case.kind)}

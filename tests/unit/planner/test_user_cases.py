@@ -190,6 +190,14 @@ def test_free_text_is_read(config: dict[str, Any], wanted: dict[str, Any]) -> No
             case(config={"eval_seq_len": 8192, "eval_batch_size": 8}),
             {"eval_sequence_length": 8192, "eval_batch_size": 8},
         ),
+        (
+            case(config={"eval": "batch size 16, sequence length 4096"}),
+            {"eval_sequence_length": 4096, "eval_batch_size": 16},
+        ),
+        (case(config={"eval": "default batch"}), {"eval_batch_size": 8}),
+        (case(config={"eval": "compute_metrics with preprocess_logits_for_metrics"}), {}),
+        (case(config={"loading": "each rank loads the full model on CPU"}), {"load": "whole_on_host"}),
+        (case(config={"save": "FULL_STATE_DICT"}), {"save": "whole_on_device"}),
     ],
 )
 def test_options_that_the_header_lacks_are_read(made: UserCase, options: dict[str, Any]) -> None:
@@ -233,6 +241,10 @@ def test_recompute_that_decides_and_is_not_stated_is_missing() -> None:
         ({"observed": {"outcome": "oom"}, "check": {"feasible": True}}, set(), set()),
         ({"observed": {"outcome": "oom"}, "themes": ["version_dependent"]}, set(), set()),
         ({"observed": {"outcome": "unknown"}}, set(), set()),
+        ({"observed": {"outcome": "host OOM, killed"}, "kind": "host_memory"}, {"does_not_fit"}, {"host_ram"}),
+        ({"observed": {"outcome": "slow"}}, {"slow"}, {"slow_link"}),
+        ({"observed": {"outcome": "oom"}, "check": {"feasible": "marginal", "phase": "evaluation"}},
+         {"does_not_fit", "at_risk"}, {"evaluation_peak"}),
     ],
 )  # fmt: skip
 def test_what_is_expected_follows_from_the_fields(fields: dict[str, Any], verdicts: set[str], limits: set[str]) -> None:
