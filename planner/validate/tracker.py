@@ -16,7 +16,7 @@ from cost_models.hf_config import read_config
 from cost_models.job import Job
 from cost_models.ledger import MemoryLedger, StageMemory
 from cost_models.memory import memory_ledger
-from cost_models.parameters import total_parameters
+from cost_models.parameters import layer_parameters, total_parameters
 from cost_models.pools import pool
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import Configuration
@@ -172,11 +172,28 @@ def compare(row: Row) -> Compared:
 
 
 def _forward(row: Row, stage: StageMemory) -> float:
-    """The end of forward: the loss instant with the logits' copies of forward instead of backward's."""
-    loss = facts(row)[1].cross_entropy["eager"]
-    logits = stage.instants["loss"].get("logits", 0.0)
-    capped = 2.0 if model(row).logit_softcap else 0.0
-    return stage.allocated("loss") - logits * (loss.peak - loss.forward) / (loss.peak + capped)
+    """The end of forward: the loss instant with the logits' copies of forward instead of backward's.
+
+    The final norm's output is alive where the head does not keep it, and so are autocast's cached casts of recomputed
+    layers. A layer that needs more in the middle of its forward than the loss does is not looked at.
+    """
+    loss, spec = facts(row)[1].cross_entropy["eager"], model(row)
+    autocast, adapters = row["precision"].startswith("fp32-autocast"), "+" in row["model"]
+    wide = row["precision"] == "fp32" or row.get("four_bit") == "1"
+    tokens = int(row["mbs"]) * int(row["seq"])
+    # Logits in fp32 are their own fp32 copy.
+    each = (8.0 if wide else loss.forward) + ((4.0 if wide else 2.0) if spec.logit_softcap else 0.0)
+    logits = each * spec.vocab_size * tokens / loss.chunks
+    output = 4.0 if autocast or (wide and adapters) else 2.0 if adapters else 0.0
+    casts = 2.0 * _layer_total(spec) if autocast and row["recompute"] == "full" else 0.0
+    rest = stage.allocated("loss") - stage.instants["loss"].get("logits", 0.0)
+    return rest + logits + output * spec.hidden_size * tokens + casts
+
+
+def _layer_total(spec: ModelSpec) -> float:
+    """Parameters of all layers."""
+    by_kind = dict(zip(spec.layer_kinds, layer_parameters(spec), strict=True))
+    return float(sum(by_kind[kind] for kind in spec.layer_sequence))
 
 
 def compared(rows: Sequence[Row]) -> tuple[list[Compared], dict[str, int]]:
