@@ -34,7 +34,10 @@ def _environment(job: Job, configuration: Configuration) -> dict[str, str]:
     found: dict[str, str] = {}
     if job.device.kind == "gpu":
         found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    if configuration.backend.name == "megatron" and configuration.tensor_parallel > 1 and job.device.kind == "gpu":
-        # Orders kernels so that tensor- and sequence-parallel communication overlaps, Megatron-LM arguments.py.
+    split = configuration.tensor_parallel > 1 or configuration.context_parallel > 1
+    unsharded = configuration.zero_stage <= 1  # Megatron-FSDP refuses to start with one connection
+    if configuration.backend.name == "megatron" and split and unsharded and job.device.kind == "gpu":
+        # Orders kernels so that communication of split layers overlaps: megatron/training/arguments.py demands it of
+        # devices before Blackwell.
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     return found

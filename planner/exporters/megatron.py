@@ -30,7 +30,7 @@ class MegatronExporter:
             losses.append(f"the plan is for backend {c.backend.name}, its prices and rules are not Megatron's")
         if c.optimizer not in _OPTIMIZERS:
             losses.append(f"optimizer {c.optimizer}: no such --optimizer")
-        if c.gradient_compression != "none":
+        if c.gradient_compression not in ("none", "bf16"):
             losses.append(f"gradient_compression {c.gradient_compression}: no flag says it")
         if c.parameter_offload:
             losses.append("parameter_offload: no flag says it")
@@ -38,21 +38,30 @@ class MegatronExporter:
             losses.append(f"attention {c.attention}: no such --attention-backend")
         if c.lora is not None:
             losses.append("lora: pretrain_gpt.py trains all weights")
-        counts = {(s.recompute.full, s.recompute.selective) for s in c.stages}
-        if len(counts) > 1:
-            losses.append("recompute differs between stages: the flags are one for all")
-        if any(0 < s.recompute.selective < s.layers or (s.recompute.selective and s.recompute.full) for s in c.stages):
-            losses.append("selective recompute in a part of the layers: the flag is for all of them")
-        if len({s.layers for s in c.stages[1:-1]}) > 1:
-            losses.append("unequal middle stages: only the first and the last may differ")
+        losses += _recompute_losses(c)
+        if _layers_of_all(c) is not None and c.virtual_pipeline_stages > 1:
+            losses.append(f"unequal stages of {c.virtual_pipeline_stages} virtual stages each: no flag divides them")
         return tuple(losses)
+
+    def releases(self, plan: Plan) -> SpecifierSet:
+        """Releases that know every flag of this plan. Source: megatron/training/arguments.py of core_v0.12.0 on."""
+        assert plan.configuration is not None
+        c, least = plan.configuration, "0.12"
+        for known_since, used in (
+            ("0.13", _layers_of_all(c) is not None),
+            ("0.14", c.zero_stage > 1),
+            ("0.15", c.cuda_graph),
+            ("0.16", c.optimizer == "muon" or c.tensor_parallel > plan.request.model.num_key_value_heads),
+        ):
+            least = known_since if used else least
+        return self.versions if least == "0.12" else SpecifierSet(f">={least},<0.18")
 
     def export(self, plan: Plan, options: ExportOptions) -> tuple[Artifact, ...]:
         """megatron_args.txt, one flag a line, and launch.sh with the same flags."""
         assert plan.configuration is not None
         losses = self.unsupported(plan)
         flags = megatron_flags(plan.configuration, options)
-        head = comment(header(plan, self.name) | {"valid_for": f"megatron-core {self.versions}"})
+        head = comment(header(plan, self.name) | {"valid_for": f"megatron-core {self.releases(plan)}"})
         head += [f"# not expressed: {loss}" for loss in losses]
         return (
             Artifact(path="megatron_args.txt", media_type="text/plain", text="\n".join([*head, *flags]) + "\n"),
@@ -82,11 +91,13 @@ def megatron_flags(c: Configuration, options: ExportOptions) -> list[str]:
         flags.append(f"--{c.precision}")
     elif c.precision == "fp8":
         flags += ["--bf16", "--fp8-format hybrid"]
+    if c.gradient_compression == "bf16":
+        flags.append("--grad-reduce-in-bf16")
     if options.learning_rate is not None:
         flags.append(f"--lr {options.learning_rate!r}")
     if c.attention in _ATTENTION:
         flags.append(f"--attention-backend {_ATTENTION[c.attention]}")
-    if c.cross_entropy != "eager":
+    if c.cross_entropy == "fused":
         flags += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl te"]
     if c.cuda_graph:
         flags.append("--cuda-graph-impl local")
@@ -94,23 +105,31 @@ def megatron_flags(c: Configuration, options: ExportOptions) -> list[str]:
 
 
 def _sharding(c: Configuration) -> list[str]:
-    """ZeRO-1 is the distributed optimizer; ZeRO-2 and 3 are Megatron-FSDP's strategies."""
+    """ZeRO-1 is the distributed optimizer; ZeRO-2 and 3 are Megatron-FSDP's strategies, with its checkpoint format."""
+    overlap = ["--overlap-grad-reduce"] if c.communication_overlap and c.data_parallel * c.context_parallel > 1 else []
     if c.zero_stage == 0:
-        return []
+        return overlap
     flags = ["--use-distributed-optimizer"]
     if c.zero_stage > 1:
-        flags += ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy {_FSDP_STRATEGIES[c.zero_stage]}"]
-    if c.communication_overlap:
-        flags += ["--overlap-grad-reduce", "--overlap-param-gather"]
-    return flags
+        strategy = f"--data-parallel-sharding-strategy {_FSDP_STRATEGIES[c.zero_stage]}"
+        flags += ["--use-megatron-fsdp", strategy, "--ckpt-format fsdp_dtensor"]
+    return flags + overlap + (["--overlap-param-gather"] if overlap else [])
+
+
+def _layers_of_all(c: Configuration) -> list[int] | None:
+    """The layers of every stage, where they are not equal but for the first and the last."""
+    layers = [stage.layers for stage in c.stages]
+    equal = len(set(layers[1:-1])) <= 1 and (c.virtual_pipeline_stages == 1 or len(set(layers)) == 1)
+    return None if equal else layers
 
 
 def _layout(c: Configuration) -> list[str]:
     layers = [stage.layers for stage in c.stages]
-    flags = []
     if c.virtual_pipeline_stages > 1:
-        flags.append(f"--num-layers-per-virtual-pipeline-stage {layers[0] // c.virtual_pipeline_stages}")
-    middle = layers[len(layers) // 2]
+        return [f"--num-layers-per-virtual-pipeline-stage {layers[0] // c.virtual_pipeline_stages}"]
+    if _layers_of_all(c) is not None:
+        return [f"--pipeline-model-parallel-layout 'E{'|'.join(f't*{count}' for count in layers)}L'"]
+    flags, middle = [], layers[len(layers) // 2]
     if len(layers) > 1 and layers[0] != middle:
         flags.append(f"--decoder-first-pipeline-num-layers {layers[0]}")
     if len(layers) > 1 and layers[-1] != middle:
@@ -118,16 +137,35 @@ def _layout(c: Configuration) -> list[str]:
     return flags
 
 
+def _all_layers_alike(c: Configuration) -> bool:
+    """Every layer of the model recomputed in full."""
+    return all(stage.recompute.full == stage.layers for stage in c.stages)
+
+
+def _recompute_losses(c: Configuration) -> list[str]:
+    """--recompute-num-layers counts in each virtual stage (megatron/core/transformer/transformer_block.py)."""
+    losses = []
+    if len({(s.recompute.full, s.recompute.selective > 0) for s in c.stages}) > 1 and not _all_layers_alike(c):
+        losses.append("recompute differs between stages: the flags are one for all")
+    if any(0 < s.recompute.selective < s.layers for s in c.stages):
+        losses.append("selective recompute in a part of the layers: the flag is for all of them")
+    full, virtual = c.stages[0].recompute.full, c.virtual_pipeline_stages
+    if full % virtual:
+        losses.append(f"{full} layers recomputed over {virtual} virtual stages: the flag counts in each of them alike")
+    return losses
+
+
 def _recompute(c: Configuration) -> list[str]:
     counts = c.stages[0].recompute
-    if counts.full and counts.none == 0:
+    if _all_layers_alike(c):
         return [
             "--recompute-granularity full",
             "--recompute-method uniform",
             f"--recompute-num-layers {counts.interval}",
         ]
     if counts.full:
-        return ["--recompute-granularity full", "--recompute-method block", f"--recompute-num-layers {counts.full}"]
+        each = max(1, counts.full // c.virtual_pipeline_stages)
+        return ["--recompute-granularity full", "--recompute-method block", f"--recompute-num-layers {each}"]
     return ["--recompute-granularity selective"] if counts.selective else []
 
 

@@ -198,11 +198,48 @@ def test_megatron_flags_say_uneven_ends() -> None:
     assert "--decoder-last-pipeline-num-layers 7" in found
 
 
+def test_megatron_flags_say_any_other_division_of_layers() -> None:
+    stages = [{"layers": n, "recompute": {"full": n}} for n in (7, 8, 9, 8)]
+    made = plan(pipeline(4, backend={"name": "megatron"}, attention="flash", stages=stages))
+    assert "--pipeline-model-parallel-layout 'Et*7|t*8|t*9|t*8L'" in flags(made)
+    assert "--recompute-method uniform" in flags(made), "all layers are alike although the stages are not"
+    assert "# valid_for: megatron-core <0.18,>=0.13" in texts(made, "megatron")["megatron_args.txt"]
+
+
+def test_megatron_counts_recomputed_layers_in_every_virtual_stage() -> None:
+    def interleaved(full: int) -> Plan:
+        return megatron(
+            virtual_pipeline_stages=2, stages=[{"layers": 16, "recompute": {"full": full, "none": 16 - full}}] * 2
+        )
+
+    assert "--recompute-num-layers 2" in flags(interleaved(4))
+    with pytest.raises(ExportUnsupported, match="3 layers recomputed over 2 virtual stages"):
+        texts(interleaved(3), "megatron")
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag", "there"),
+    [
+        ({"cross_entropy": "fused"}, "--cross-entropy-loss-fusion", True),
+        ({"cross_entropy": "vocab_parallel"}, "--cross-entropy-loss-fusion", False),
+        ({"gradient_compression": "bf16"}, "--grad-reduce-in-bf16", True),
+        ({"zero_stage": 0}, "--overlap-grad-reduce", True),
+        ({"zero_stage": 0}, "--overlap-param-gather", False),
+        ({"zero_stage": 0, "communication_overlap": False}, "--overlap-grad-reduce", False),
+    ],
+)
+def test_megatron_flags_say_the_kernels_and_the_reduction(changes: dict[str, Any], flag: str, there: bool) -> None:
+    assert (flag in flags(megatron(**changes))) is there
+
+
 def test_megatron_fsdp_is_zero_2_and_3() -> None:
     whole = [{"layers": 32, "recompute": {"none": 32}}]
-    found = flags(plan(configuration(backend={"name": "megatron"}, attention="flash", stages=whole)))
+    made = plan(configuration(backend={"name": "megatron"}, attention="flash", stages=whole))
+    found = flags(made)
     assert "--use-megatron-fsdp" in found
     assert "--data-parallel-sharding-strategy optim_grads" in found
+    assert "--ckpt-format fsdp_dtensor" in found
+    assert "# valid_for: megatron-core <0.18,>=0.14" in texts(made, "megatron")["megatron_args.txt"]
 
 
 def test_megatron_refuses_recompute_that_differs_between_stages() -> None:
