@@ -34,7 +34,8 @@ def warnings_of(
     if configuration.backend.name == "megatron" and configuration.zero_stage > 1 and configuration.tensor_parallel > 1:
         found.append(
             f"zero_stage {configuration.zero_stage} with tensor_parallel {configuration.tensor_parallel}: "
-            "Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS unset, without which tensor parallelism overlaps less before Blackwell"
+            "Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS unset, "
+            "without which tensor parallelism overlaps less before Blackwell"
         )
     limit = job.model.max_position_embeddings
     if limit is not None and job.training.sequence_length > limit:
