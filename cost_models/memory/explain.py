@@ -73,7 +73,8 @@ def _stage(
     pieces: Pieces, configuration: Configuration, index: int, layers: list[tuple[LayerKind, Recompute]]
 ) -> StageMemory:
     setting = pieces.setting
-    kinds = [setting.kinds.index(kind) for kind, _ in layers]
+    position = {kind: index for index, kind in enumerate(setting.kinds)}
+    kinds = [position[kind] for kind, _ in layers] if len(position) > 1 else [0] * len(layers)
     modes = [RECOMPUTES.index(mode) for _, mode in layers]
     offloaded = kinds[: configuration.stages[index].optimizer_layers_offloaded]
     which = stage_class(index, configuration.pipeline_parallel)

@@ -178,7 +178,11 @@ class Frame:
 
     def backend_is(self, *names: str) -> Any:
         """Rows whose back end is one of `names`."""
-        return np.isin(np.asarray(self.strategy.backend), [BACKENDS.index(n) for n in names])
+        index = np.asarray(self.strategy.backend)
+        found = index == BACKENDS.index(names[0])
+        for name in names[1:]:
+            found = found | (index == BACKENDS.index(name))
+        return found
 
     def attention_is(self, name: str) -> Any:
         """Rows whose attention kernel is `name`."""
