@@ -79,10 +79,16 @@ def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
     return {"workspaces": size}
 
 
-def context_bytes(setting: Setting, calibration: Calibration) -> float:
-    """The driver's context, outside the allocator; none on a CPU. [bytes]"""
+def context_bytes(setting: Setting, calibration: Calibration) -> Any:
+    """The driver's context, outside the allocator; none on a CPU. [bytes]
+
+    Source: CUDA C++ Programming Guide, lazy loading (CUDA_MODULE_LOADING).
+    """
     device = setting.job.device
-    return 0.0 if device.kind == "cpu" else calibration("context", device.family, "any")
+    if device.kind == "cpu":
+        return 0.0
+    lazy, eager = calibration("context", device.family, "any"), calibration("context_eager", device.family, "any")
+    return np.where(setting.fact("eager_module_loading") > 0, eager, lazy)
 
 
 def communicator_bytes(setting: Setting, calibration: Calibration) -> Any:

@@ -136,6 +136,8 @@ class FrameworkFacts(Spec):
     """Dropout probability above 0: masks are kept."""
     deterministic: bool = False
     """Deterministic kernels, which need larger workspaces."""
+    eager_module_loading: bool = False
+    """CUDA loads every kernel with the context, as before CUDA 11.7 and its lazy loading."""
     functional_test: bool = False
     """Megatron-LM's functional tests: what their loops hold beside the model is no small part of their models."""
     dummy_weight_gradient: bool = False
@@ -152,18 +154,6 @@ class FrameworkFacts(Spec):
     """Loss implementations that no plan chooses but that measured runs name."""
     kept_outputs: bool = False
     """The training loop holds on to the model's outputs, and with them the logits, through backward."""
-    full_precision_norm_families: tuple[str, ...] = ()
-    """`model_type`s whose norms run in fp32 end to end."""
-    low_precision_softmax_families: tuple[str, ...] = ()
-    """`model_type`s whose eager attention keeps the softmax in the compute dtype."""
-    fused_projection_families: tuple[str, ...] = ()
-    """`model_type`s that project queries, keys and values in one linear map."""
-    projection_view_families: tuple[str, ...] = ()
-    """Those of them whose values stay a view of the whole projection."""
-    concatenated_rotary_families: tuple[str, ...] = ()
-    """`model_type`s that rotate a part of each head and join it with the rest, so that the output is copied."""
-    written_out_norm_families: tuple[str, ...] = ()
-    """`model_type`s that spell LayerNorm out in fp32 operators."""
 
     load_copy: Literal["model", "file", "shard", "none"] = "file"
     """Host copy per rank while weights are loaded: the whole model, one checkpoint file, or the rank's own shard."""

@@ -45,6 +45,8 @@ def framework_changes(
         changes["kept_outputs"] = True
     if reading.rest_of_quantized is not None:
         changes["quantized"] = facts.quantized.model_copy(update={"other": reading.rest_of_quantized})
+    if _OLD_STACK.search(row.ref) or any(found < _LAZY_FROM for found in _DATE.findall(row.notes)):
+        changes["eager_module_loading"] = True
     if reading.functional_test:
         changes["functional_test"] = True
     dropout = _dropout(row, reading, model)
@@ -95,6 +97,11 @@ def _loss(row: Measurement, reading: FrameworkReading, facts: FrameworkFacts) ->
 
 
 _LOSS_COMPILED_FROM: Final = "202504"
+_LAZY_FROM: Final = "2022-05"
+"""Month of CUDA 11.7, the first with lazy loading of modules."""
+_DATE: Final = re.compile(r"\bdate (20\d\d-\d\d)")
+_OLD_STACK: Final = re.compile(r"^bigscience-workshop/")
+"""Repositories whose runs all came before."""
 _UNMODELLED: Final = (
     ("mtp_layers", "multi-token prediction heads not modelled for memory"),
     ("offloaded_modules", "offloading of single modules' activations not modelled"),
