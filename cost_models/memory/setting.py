@@ -96,11 +96,6 @@ class Setting:
         return np.array([getattr(f, name) == value for f in self.frameworks])[self.strategy.backend]
 
     @once
-    def in_family(self, fact: str) -> Any:
-        """Whether the model's family is listed under a fact of each candidate's back end."""
-        return np.array([self.model.model_type in getattr(f, fact) for f in self.frameworks])[self.strategy.backend]
-
-    @once
     def layout(self, name: str) -> Any:
         """A number of the parameter layout of each candidate's back end and precision."""
         unknown = np.nan  # a precision that the back end cannot run; legality drops the row
