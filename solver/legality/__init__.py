@@ -121,6 +121,7 @@ def job_facts(job: Job) -> Mapping[str, Any]:
         "sequence_length": job.training.sequence_length,
         "method": job.training.method,
         "optimizer": job.training.optimizer,
+        "optimizer_in_backward": job.training.optimizer_in_backward,
         "gpus_per_node": pool.gpus_per_node,
         "link_domain": pool.link_domain,
         "device_kind": pool.device.kind,

@@ -23,6 +23,7 @@ BASE: dict[str, Any] = {
     "sequence_length": 4096,
     "method": "full",
     "optimizer": "adamw",
+    "optimizer_in_backward": False,
     "gpus_per_node": 8,
     "link_domain": 8,
     "device_kind": "gpu",

@@ -26,6 +26,7 @@ COMMON: tuple[Case, ...] = (
     ("bf16-device", {"has_bf16": False}),
     ("no-offload-from-cpu", {"device_kind": "cpu", "optimizer_offload": True, "zero_stage": 1}),
     ("quantized-weights-one-piece", {"method": "qlora", "tensor_parallel": 2}),
+    ("in-backward-accumulation", {"optimizer_in_backward": True}),
 )
 OWN: dict[str, tuple[Case, ...]] = {
     "deepspeed": (
