@@ -84,8 +84,9 @@ docs: $(VENV)/ready ## write what is generated: docs/formulas.md and the example
 	$(VENV)/bin/python docs/generate_example.py
 
 .PHONY: accuracy
-accuracy: $(VENV)/ready ## write docs/accuracy.md and its pictures (minutes: every term is removed and refitted)
+accuracy: $(VENV)/ready ## write docs/accuracy.md, its pictures and docs/verdicts.md (minutes: every term is removed and refitted)
 	PYTHONPATH=. $(VENV)/bin/python docs/generate_accuracy.py
+	PYTHONPATH=. $(VENV)/bin/python docs/generate_verdicts.py
 
 .PHONY: calibrate
 calibrate: $(VENV)/ready ## refit the constants from calibration_data/measurements and write them

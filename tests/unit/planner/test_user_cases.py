@@ -304,3 +304,22 @@ def test_a_file_of_reports_is_read_or_refused_in_one_line(tmp_path: Path) -> Non
             read_cases(path)
     with pytest.raises(DatasetUnreadable):
         read_cases(tmp_path / "absent.jsonl")
+
+
+def test_the_command_scores_a_file_as_json_as_tables_and_as_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from planner.cli import main
+
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join(SHIPPED.read_text(encoding="utf-8").splitlines()[:4]) + "\n", encoding="utf-8")
+    rows = tmp_path / "rows.csv"
+    assert main(["validate", "--cases", str(few), "--rows", str(rows), "--json"]) == 0
+    out, _ = capsys.readouterr()
+    report = json.loads(out)
+    assert {entry["quantity"] for entry in report["sources"]} == {"case_verdict", "case_limit"}
+    assert [one["id"] for one in report["cases"]] == [line.split(",")[0] for line in rows.read_text().splitlines()[1:]]
+    assert main(["validate", "--cases", str(few)]) == 0
+    assert "User reports" in capsys.readouterr().out
+    assert main(["validate", "--cases", str(few), "--data", str(tmp_path)]) == 2
+    assert main(["validate", "--cases", str(tmp_path / "absent.jsonl")]) == 2
