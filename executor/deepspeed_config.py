@@ -59,7 +59,8 @@ def adapted_to_cpu(config: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, .
     optimizer = result.get("optimizer", {})
     if optimizer.get("type", "").lower() in {"adam", "adamw"}:
         # The fused kernels would be compiled for minutes on first use; torch's own do the same arithmetic.
-        optimizer.setdefault("params", {})["torch_adam"] = True
+        # Fused, as it then holds no temporaries of the size of the parameters, no more than DeepSpeed's does.
+        optimizer.setdefault("params", {}).update({"torch_adam": True, "fused": True})
         if "offload_optimizer" in result.get("zero_optimization", {}):
             result["zero_force_ds_cpu_optimizer"] = False
         changes.append("AdamW runs as torch.optim.AdamW instead of DeepSpeed's fused kernel")

@@ -75,9 +75,15 @@ def read_ranks(directory: Path) -> tuple[RankReport, ...]:
 
 
 def join(
-    plan: Plan, ranks: tuple[RankReport, ...], *, exit_status: int, directory: Path, adaptations: tuple[str, ...] = ()
+    plan: Plan,
+    ranks: tuple[RankReport, ...],
+    *,
+    exit_status: int,
+    directory: Path,
+    adaptations: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> RunReport:
-    """The run: the slowest step, the fullest process."""
+    """The run: the slowest step, the fullest process. `notes` are what was known before it started."""
     assert plan.configuration is not None
     assert plan.prediction is not None
     failed = [rank for rank in ranks if rank.outcome != "ok"]
@@ -96,7 +102,7 @@ def join(
         comparisons=compare(plan.prediction, ranks),
         resident=_fullest(ranks),
         adaptations=adaptations,
-        notes=_notes(ranks),
+        notes=notes + _notes(ranks),
         versions=ranks[0].versions if ranks else {},
         directory=str(directory),
     )

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from cost_models.errors import SpecError
 from executor.deepspeed_config import adapted_to_cpu, exported, with_counted_buckets
+from executor.device import check_device
 from executor.errors import PlanRefused, RunFailed
 from executor.files import private_directory, write_text
 from executor.launch import (
@@ -33,6 +34,8 @@ class PreparedRun:
     plan: Plan
     launch: Launch
     adaptations: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What about this node could not be checked."""
 
 
 def read_plan(path: Path) -> Plan:
@@ -61,17 +64,17 @@ def prepare_run(plan_path: Path, script: Script, options: LaunchOptions) -> Prep
         MissingExtra: torch or deepspeed is not installed.
     """
     plan = read_plan(plan_path)
-    processes_per_node(configuration_to_run(plan), options.nodes)
+    notes = check_device(plan, processes_per_node(configuration_to_run(plan), options.nodes))
     if plan.prediction is None:
         raise PlanRefused(f"{plan_path} states a configuration but no prediction to measure against")
     require_packages("torch", "deepspeed")
-    cpu = not gpus_here()
+    cpu = plan.request.job.device.kind == "cpu"
     config, adaptations = with_counted_buckets(exported(plan), plan)
     if cpu:
         config, more = adapted_to_cpu(config)
         adaptations += more
     launch = prepare(plan, json.dumps(config, indent=2) + "\n", script, options, cpu=cpu)
-    return PreparedRun(plan=plan, launch=launch, adaptations=adaptations)
+    return PreparedRun(plan=plan, launch=launch, adaptations=adaptations, notes=notes)
 
 
 def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
@@ -94,6 +97,7 @@ def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
         exit_status=status,
         directory=launch.directory,
         adaptations=prepared.adaptations,
+        notes=prepared.notes,
     )
     report.write(launch.directory / "report.json")
     return report
@@ -108,11 +112,6 @@ def check(report: RunReport) -> None:
     if report.outcome != "ok":
         reason = report.error or f"exit status {report.exit_status}"
         raise RunFailed(f"the training ended with {report.outcome} ({reason}); its files are in {report.directory}")
-
-
-def gpus_here() -> bool:
-    """Whether torch would find a CUDA device, judged without loading it: the driver's control device is there."""
-    return Path("/dev/nvidiactl").exists()
 
 
 def default_directory() -> Path:

@@ -2,9 +2,9 @@
 
     meshwright-exec run plan.json -- executor/examples/train_llama.py --steps 20
 
-The model's shape comes from `--model` (a Hugging Face config.json, or the JSON of a resolved model) or from the flags;
-batch, precision, ZeRO stage and recompute come from the plan. Each token of a small alphabet follows from the one
-before it, so that the loss must fall.
+Everything comes from the plan: the model's shape, the sequence length, batch, precision, ZeRO stage and recompute.
+`--model` (a Hugging Face config.json, or the JSON of a resolved model) and the flags put other sizes in their place.
+Each token of a small alphabet follows from the one before it, so that the loss must fall.
 """
 
 import argparse
@@ -32,10 +32,10 @@ SHAPE = (
 def arguments() -> argparse.Namespace:
     """The flags; the launchers' own `--local_rank` is accepted and ignored."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="JSON with the sizes of the model; flags below override it")
+    parser.add_argument("--model", type=Path, help="JSON with the sizes of the model (default: the plan's)")
     for name in SHAPE:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int)
-    parser.add_argument("--sequence-length", type=int, default=128)
+    parser.add_argument("--sequence-length", type=int, help="default: the plan's")
     parser.add_argument("--steps", type=int, help="default: as many as the measurement needs")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -52,16 +52,18 @@ def main() -> None:
     from transformers import LlamaForCausalLM  # noqa: F401
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    plan = json.loads(Path(os.environ[PLAN]).read_text(encoding="utf-8"))["configuration"]
+    document = json.loads(Path(os.environ[PLAN]).read_text(encoding="utf-8"))
+    plan, request = document["configuration"], document["request"]
+    length = options.sequence_length or request["training"]["sequence_length"]
     settings = json.loads(Path(os.environ[DEEPSPEED_CONFIG]).read_text(encoding="utf-8"))
     deepspeed.init_distributed(verbose=False)
     torch.manual_seed(options.seed)
     with Instrument.from_environment() as run:
-        model = build(plan, shape(options), options.sequence_length)
+        model = build(plan, shape(options, request["model"]), length)
         engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
         for group in engine.optimizer.param_groups:
             group["lr"] = options.learning_rate
-        batches = synthetic(plan["micro_batch_size"], options.sequence_length, engine.device)
+        batches = synthetic(plan["micro_batch_size"], length, engine.device)
         for index in range(options.steps or run.needed_steps):
             with run.step():
                 loss = train_step(engine, batches, plan["gradient_accumulation_steps"])
@@ -71,9 +73,11 @@ def main() -> None:
     torch.distributed.destroy_process_group()
 
 
-def shape(options: argparse.Namespace) -> dict[str, Any]:
-    """Sizes of the model, from the file and over it the flags."""
-    stated = json.loads(options.model.read_text(encoding="utf-8")) if options.model else {}
+def shape(options: argparse.Namespace, planned: dict[str, Any]) -> dict[str, Any]:
+    """Sizes of the model: the plan's or the file's, and over them the flags."""
+    stated = json.loads(options.model.read_text(encoding="utf-8")) if options.model else planned
+    if stated.get("moe") or stated.get("mla") or not stated.get("gated_mlp", True):
+        raise SystemExit(f"this script trains Llamas; {stated.get('name', 'the model')} is none")
     sizes = {name: getattr(options, name) or stated.get(name) for name in SHAPE}
     missing = [name for name, value in sizes.items() if value is None]
     if missing:

@@ -47,7 +47,7 @@ def test_a_bucket_that_is_right_or_not_priced_stays(buckets: int) -> None:
 def test_adamw_runs_without_a_compiled_kernel_and_says_so() -> None:
     config: dict[str, Any] = {"optimizer": {"type": "AdamW", "params": {"lr": 1}}, "zero_optimization": {"stage": 2}}
     result, changes = adapted_to_cpu(config)
-    assert result["optimizer"]["params"] == {"lr": 1, "torch_adam": True}
+    assert result["optimizer"]["params"] == {"lr": 1, "torch_adam": True, "fused": True}
     assert len(changes) == 1
     assert "torch_adam" not in config["optimizer"]["params"]
 
