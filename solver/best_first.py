@@ -18,8 +18,9 @@ from cost_models.arrays import FloatArray, IntArray
 from solver.bounds.batch import Batch
 from solver.bounds.offload import Level
 from solver.bounds.peak import peak_bound
-from solver.bounds.row import Way, layout_of, row_bounds
+from solver.bounds.row import layout_of, row_bounds
 from solver.bounds.topology import topology_floors
+from solver.bounds.ways import Way
 from solver.caps import Caps
 from solver.dominance import Pruning, sequence_parallel_rows
 from solver.incumbent import MARGIN, Incumbent, Key, beaten, cutoff

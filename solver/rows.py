@@ -11,7 +11,7 @@ from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, Table, TimeTable
-from solver.bounds.batch import Batch, Shape
+from solver.bounds.batch import Batch, Shape, binding_instants
 from solver.bounds.first import first_bound, least_memory
 from solver.caps import Caps
 from solver.layout import stage_order
@@ -217,7 +217,9 @@ def _group(
     steps = np.asarray(s.gradient_accumulation_steps)
     batch = Batch(
         shape=shape,
-        memory=stage_memory(memory, stages=stages, virtual=np.asarray(s.virtual_pipeline_stages), micro_batches=steps),
+        memory=binding_instants(
+            stage_memory(memory, stages=stages, virtual=np.asarray(s.virtual_pipeline_stages), micro_batches=steps)
+        ),
         time=rows.time,
         time_stage=rows.time.stage[:, classes],
         tail_stage=rows.time.stage_tail[:, classes],

@@ -39,37 +39,76 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The runs of layers that a stage may hold, told apart by their counts; Q of them, by ascending length."""
+    """The runs of layers that a stage may hold, told apart by their kinds in order; Q of them, by ascending length."""
 
     counts: FloatArray  # (S, Q, J)
     length: FloatArray  # (Q,)
     valid: Any  # (S, Q) bool
+    prefix: FloatArray
+    """Layers by kind among the first k of each window, all of them for larger k. (S, Q, K + 1, J)"""
+    places: IntArray
+    """Window of the layers [a, b); Q where there is none. (L + 1, L + 1)"""
+
+    def first(self, count: float) -> FloatArray:
+        """Layers by kind among the first `count` of each window. (S, Q, J)"""
+        result: FloatArray = self.prefix[:, :, int(min(count, self.prefix.shape[2] - 1))]
+        return result
+
+    def firsts(self, count: FloatArray) -> FloatArray:
+        """The same for as many counts as windows and rows. (n, S, Q) -> (n, S, Q, J)"""
+        stages, size = self.valid.shape
+        at = np.clip(count, 0, self.prefix.shape[2] - 1).astype(np.int64)
+        result: FloatArray = self.prefix[np.arange(stages)[:, None], np.arange(size), at]
+        return result
+
+
+def windows(shape: Shape) -> Windows:
+    """All runs of layers by stage: given ones when the layers are even, any otherwise."""
+    return _windows(shape.order, shape.kinds, shape.stages, shape.fixed)
 
 
 @cache
-def windows(shape: Shape) -> Windows:
-    """All runs of layers by stage: given ones when the layers are even, any otherwise."""
-    prefix, layers, stages = prefix_counts(shape.order, shape.kinds), shape.num_layers, shape.stages
-    if shape.fixed:
-        ends = np.arange(1, stages + 1) * (layers // stages)
-        counts = prefix[ends] - prefix[ends - layers // stages]
+def _windows(order: tuple[int, ...], kinds: int, stages: int, fixed: bool) -> Windows:
+    layers, prefix = len(order), prefix_counts(order, kinds)
+    if fixed:
+        each = layers // stages
+        starts = np.arange(stages) * each
+        upto = prefix[starts[:, None] + np.arange(each + 1)] - prefix[starts][:, None]
         return Windows(
-            counts=counts[:, None, :].astype(float),
-            length=np.array([layers // stages], dtype=float),
+            counts=upto[:, None, -1].astype(float),
+            length=np.array([each], dtype=float),
             valid=np.ones((stages, 1), dtype=bool),
+            prefix=upto[:, None].astype(float),
+            places=np.zeros((0, 0), dtype=np.int64),
         )
-    places: dict[tuple[int, ...], list[bool]] = {}
-    for length in range(1, layers - stages + 2):
+    seen: dict[tuple[int, ...], int] = {}
+    starts_at: list[int] = []
+    kinds_valid: list[list[bool]] = []
+    places = np.full((layers + 1, layers + 1), -1, dtype=np.int64)
+    longest = layers - stages + 1
+    for length in range(1, longest + 1):
         for start in range(layers - length + 1):
-            key = tuple(int(x) for x in prefix[start + length] - prefix[start])
+            at = seen.setdefault(order[start : start + length], len(seen))
+            if at == len(starts_at):
+                starts_at.append(start)
+                kinds_valid.append([False, False, False])
             first, last = start == 0, start + length == layers
-            old = places.setdefault(key, [False, False, False])
-            places[key] = [old[0] or first, old[1] or not (first or last), old[2] or last]
-    keys = sorted(places, key=lambda key: (sum(key), key))
-    table = np.array(keys, dtype=float)
-    kinds_of_stage = [0, *[1] * (stages - 2), 2]
-    valid = np.array([[places[key][at] for key in keys] for at in kinds_of_stage])
-    return Windows(counts=np.broadcast_to(table, (stages, *table.shape)), length=table.sum(axis=1), valid=valid)
+            flags = kinds_valid[at]
+            flags[0], flags[1], flags[2] = flags[0] or first, flags[1] or not (first or last), flags[2] or last
+            places[start, start + length] = at
+    places[places < 0] = len(seen)
+    size = np.array([len(key) for key in seen])
+    steps = np.minimum(np.arange(longest + 1), size[:, None])
+    begin = np.array(starts_at)
+    table = (prefix[begin[:, None] + steps] - prefix[begin][:, None]).astype(float)
+    valid = np.array(kinds_valid, dtype=bool).T[[0, *[1] * (stages - 2), 2]]
+    return Windows(
+        counts=np.broadcast_to(table[:, -1], (stages, len(seen), kinds)),
+        length=size.astype(float),
+        valid=valid,
+        prefix=np.broadcast_to(table, (stages, *table.shape)),
+        places=places,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +189,30 @@ class Batch:
             fixed=int(time.fixed[i]),
             max_time=None if np.isinf(self.max_time[i]) else int(self.max_time[i]),
         )
+
+
+def binding_instants(memory: StageMemory) -> StageMemory:
+    """Without the instants that another one exceeds in every stage of every row, whatever the layout."""
+    constant, layer, working, selector = memory.constant, memory.layer, memory.working, memory.selector
+
+    def below(a: int, b: int) -> bool:
+        same = selector[a] == selector[b] or bool(
+            (working[:, :, a].max(axis=-1) <= working[:, :, b].min(axis=-1)).all()
+        )
+        return same and all(bool((x[:, :, a] <= x[:, :, b]).all()) for x in (constant, layer, working))
+
+    kept: list[int] = []
+    for i in range(len(selector)):
+        others = (other for other in range(len(selector)) if other != i)
+        if not any(below(i, other) and (other < i or not below(other, i)) for other in others):
+            kept.append(i)
+    return replace(
+        memory,
+        constant=constant[:, :, kept],
+        layer=layer[:, :, kept],
+        working=working[:, :, kept],
+        selector=selector[kept],
+    )
 
 
 def is_free(shape: Shape) -> bool:

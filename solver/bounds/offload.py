@@ -48,33 +48,27 @@ def levels(shape: Shape) -> tuple[Level, ...]:
 
 
 def saved(batch: Batch, level: Level) -> FloatArray:
-    """Most memory that a level can free of a stage. (n, S, Q) [KiB]"""
-    counts = windows(batch.shape).counts
-    shape = (len(batch), batch.shape.stages, counts.shape[1])
+    """Most memory that a level can free of a stage: that of its first `high` layers. (n, S, Q) [KiB]"""
+    at = windows(batch.shape)
     if level.none:
-        return np.zeros(shape)
-    all_of_it: FloatArray = (counts[None] * batch.memory.offload_saving[:, None, None, :]).sum(axis=-1)
-    if level.everything:
-        return all_of_it
-    most = np.minimum(windows(batch.shape).length, level.high) * batch.memory.offload_saving.max(axis=-1)[:, None, None]
-    result: FloatArray = np.minimum(most, all_of_it)
+        return np.zeros((len(batch), *at.valid.shape))
+    first = at.counts if level.everything else at.first(level.high)
+    result: FloatArray = np.einsum("sqj,nj->nsq", first, batch.memory.offload_saving)
     return result
 
 
 def tails(batch: Batch, level: Level) -> tuple[FloatArray, FloatArray]:
     """Work after the last micro-batch: least and, for layouts that offload `high` layers, actual. (n, S, Q) [ticks]"""
-    counts, length = windows(batch.shape).counts, windows(batch.shape).length
-    base = batch.tail_stage[:, :, None] + (counts[None] * batch.time.layer_tail[:, None, None, :]).sum(axis=-1)
+    at, each = windows(batch.shape), batch.time.layer_offload
+    base = batch.tail_stage[:, :, None] + np.einsum("sqj,nj->nsq", at.counts, batch.time.layer_tail)
     if level.none:
         return base, base
-    if level.everything:
-        whole = base + (counts[None] * batch.time.layer_offload[:, None, None, :]).sum(axis=-1)
-        return whole, whole
-    each = batch.time.layer_offload.min(axis=-1)[:, None, None]
-    actual = base + np.minimum(length, level.high) * each
-    if batch.shape.offload == SAME_COUNT and level.high - level.low == 1:
+    first = at.counts if level.everything else at.first(level.high)
+    actual = base + np.einsum("sqj,nj->nsq", first, each)
+    exact = batch.shape.offload == SAME_COUNT and level.high - level.low == 1
+    if level.everything or exact:
         return actual, actual
-    return base + np.minimum(length, level.high) * np.minimum(each, 0), actual
+    return base + np.einsum("sqj,nj->nsq", first, np.minimum(each, 0)), actual
 
 
 def least_offload_tail(batch: Batch, level: Level) -> FloatArray:

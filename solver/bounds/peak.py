@@ -15,8 +15,8 @@ def peak_bound(batch: Batch) -> FloatArray:
     freed = saved(batch, deepest)
     modes = (2,) if batch.shape.needs_full and batch.shape.recompute == 0 else (0, 1, 2)
     lean = np.minimum.reduce([stage.load(batch, mode) for mode in modes])
-    work = batch.memory.working.min(axis=-1)[:, :, None, :]
-    peak = (lean + work).max(axis=-1) - freed
+    work = batch.memory.working.min(axis=-1)[..., None]
+    peak = (lean + work).max(axis=2) - freed
     peak = np.where(windows(batch.shape).valid[None], peak, np.inf)
     if batch.shape.fixed:
         result: FloatArray = peak.max(axis=(1, 2))

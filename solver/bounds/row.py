@@ -1,27 +1,23 @@
 """The bound of a row: over every way to recompute and offload, the least step time, and the layout that reaches it.
 
-Given layers, the stages are independent but for the maxima, so the bound of one layer kind is the optimum. With free
-layers, tau is the least slowest stage and the sum is bounded by prices per layer (a Lagrangian bound).
+Given layers, the stages are independent but for the maxima. With free layers, tau is the least slowest stage and the
+sum is bounded by prices per layer (a Lagrangian bound) or, with several layer kinds, split exactly.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from cost_models.arrays import FloatArray
-from solver.bounds import offload, stage
-from solver.bounds.batch import Batch, Shape, is_free, windows
-from solver.bounds.free import by_length, counts_of, greedy_layers, slowest_stage, sum_bound
+from solver.bounds import offload
+from solver.bounds.batch import Batch, windows
+from solver.bounds.free import counts_of
 from solver.bounds.offload import Level
-from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, StageTime
-from solver.layout import ONE_MODE, Layout, StageLayout
-
-Way = tuple[str, float, float]
-"""How to recompute: ("mode", r, 0) all layers in one mode; ("count", n, 0) n full layers in every stage; ("pair", a, b)
-some stages' layers in a, some in b; ("equal", 0, 0) the same number of full layers in every stage, as few as fit;
-("each", 0, 0) every stage its own best pattern."""
+from solver.bounds.partition import chosen_windows
+from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, Tables, count_range, price
+from solver.bounds.step import Stages, fixed, free, held_layers, split
+from solver.bounds.ways import Way, stage_times, ways
+from solver.layout import Layout, StageLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,69 +31,6 @@ class Bounds:
     """Of the layout behind `upper`."""
 
 
-def ways(shape: Shape) -> Iterator[Way]:
-    """Ways to recompute that together cover what a back end can lay out."""
-    if shape.recompute == ONE_MODE:
-        yield from (("mode", r, 0) for r in ((FULL,) if shape.needs_full else (NONE, SELECTIVE, FULL)))
-    elif is_free(shape):
-        yield ("each", 0, 0)
-    else:
-        if not shape.needs_full:
-            yield ("mode", SELECTIVE, 0)
-            yield ("mode", NONE, 0)
-        if shape.fixed:
-            yield ("mode", FULL, 0)
-            yield ("equal", 0, 0)
-        else:
-            yield from (("count", n, 0) for n in range(1, shape.num_layers // shape.stages + 1))
-
-
-def patterns(shape: Shape) -> tuple[tuple[int, ...], ...]:
-    """Sets of modes that one stage may show."""
-    alone = ((NONE,), (SELECTIVE,), (FULL,))
-    pairs = ((NONE, SELECTIVE), (NONE, FULL), *(((SELECTIVE, FULL),) if shape.mixed else ()))
-    if shape.recompute != 2 and shape.stages == 1:
-        pairs = ((NONE, FULL),)
-    every = (*alone, *pairs, *(((NONE, SELECTIVE, FULL),) if shape.mixed else ()))
-    return tuple(p for p in every if FULL in p) if shape.needs_full and shape.stages == 1 else every
-
-
-Options = list[tuple[tuple[int, ...], StageTime]]
-
-
-def stage_times(batch: Batch, way: Way, saved: FloatArray, ranges: CountRange | None = None) -> Options:
-    """Times of each pattern that a way allows; `ranges` spares computing them again for every count."""
-    name, first, _ = way
-    if name == "mode":
-        return [((int(first),), stage.single(batch, saved, int(first)))]
-    if name == "count":
-        return [((NONE, FULL), stage.counted(batch, ranges or stage.count_range(batch, saved), first))]
-    if name == "equal":
-        return [((NONE, FULL), _equal(batch, saved))]
-    return [(pattern, _pattern(batch, saved, pattern)) for pattern in patterns(batch.shape)]
-
-
-def _pattern(batch: Batch, saved: FloatArray, pattern: tuple[int, ...]) -> StageTime:
-    if len(pattern) == 1:
-        return stage.single(batch, saved, pattern[0])
-    if len(pattern) == 2:
-        return stage.pair(batch, saved, *pattern)
-    return stage.triple(batch, saved)
-
-
-def _equal(batch: Batch, saved: FloatArray) -> StageTime:
-    """Equally many full layers in every stage, a multiple of the chunks: as few (or many) as every stage allows."""
-    v = batch.shape.virtual
-    low, high = stage.pair_range(batch, saved, NONE, FULL)
-    fewest = np.ceil(low.max(axis=(1, 2)) / v) * v
-    most = np.floor(high.min(axis=(1, 2)) / v) * v
-    extra = stage.price(batch, NONE, FULL)
-    fits = fewest <= most
-    count = np.where(fits, np.where(extra[:, 0, 0] >= 0, fewest, most), 0)[:, None, None]
-    time = stage.run_time(batch, NONE) + count * extra
-    return StageTime(np.where(fits[:, None, None], time, np.inf), np.broadcast_to(count, time.shape))
-
-
 def row_bounds(batch: Batch, limit: FloatArray | None = None) -> Bounds:
     """Bounds of every row of a batch. Ways that cannot reach `limit` are bounded no further than that. (n,) [ticks]"""
     n = len(batch)
@@ -105,21 +38,25 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None) -> Bounds:
     chosen: list[tuple[Way, Level] | None] = [None] * n
     limit = batch.max_time if limit is None else np.minimum(limit, batch.max_time)
     quick_times = [(way, quick_time(batch, way)) for way in ways(batch.shape)]
+    tables = Tables(batch)
     for level in offload.levels(batch.shape):
         saved: FloatArray | None = None
         ranges: CountRange | None = None
         tail = batch.shape.virtual * quick_tail(batch, level)
         for way, time in quick_times:
             quick = time + tail
-            at = np.nonzero(quick <= limit)[0]
-            lower = np.where(quick <= limit, lower, np.minimum(lower, quick))
+            # Beyond what a row is known to reach, a way cannot be its best.
+            most = np.minimum(limit, upper)
+            at = np.nonzero(quick <= most)[0]
+            lower = np.where(quick <= most, lower, np.minimum(lower, quick))
             if not len(at):
                 continue
             if saved is None:
                 saved = offload.saved(batch, level)
             if way[0] == "count" and ranges is None:
-                ranges = stage.count_range(batch, saved)
-            low, high = _bounds(batch.take(at), way, level, saved[at], None if ranges is None else ranges.take(at))
+                ranges = count_range(tables, saved)
+            part = tables if len(at) == n else tables.take(at)
+            low, high = _bounds(part, way, level, saved[at], None if ranges is None else ranges.take(at), most[at])
             lower[at] = np.minimum(lower[at], low)
             for i in at[high < upper[at]]:
                 chosen[i] = (way, level)
@@ -138,7 +75,7 @@ def quick_time(batch: Batch, way: Way) -> FloatArray:
     total = batch.time_stage.sum(axis=1) + modes @ every
     if name == "count":
         plain = batch.time_stage.sum(axis=1) + batch.time.layer[:, :, NONE] @ every
-        total = plain + first * batch.shape.stages * stage.price(batch, NONE, FULL)[:, 0, 0]
+        total = plain + first * batch.shape.stages * price(batch, NONE, FULL)[:, 0, 0]
     slowest = np.ceil(total / batch.shape.stages)
     result: FloatArray = batch.slope * slowest + np.maximum(total, slowest)
     return result
@@ -155,107 +92,35 @@ def quick_tail(batch: Batch, level: Level) -> FloatArray:
 
 
 def _bounds(
-    batch: Batch, way: Way, level: Level, saved: FloatArray, ranges: CountRange | None
+    tables: Tables, way: Way, level: Level, saved: FloatArray, ranges: CountRange | None, most: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    options = stage_times(batch, way, saved, ranges)
-    times = np.minimum.reduce([option.time for _, option in options])
-    exact = _reached(batch, options, level)
-    reached = np.minimum.reduce([option.time for _, option in exact]) if exact else np.full(times.shape, np.inf)
-    low_tail, tail = offload.tails(batch, level)
-    if batch.shape.fixed:
-        return _fixed(batch, times, reached, low_tail, tail, level)
-    return _free(batch, times, reached, low_tail, tail, level)
-
-
-def _reached(batch: Batch, options: Options, level: Level) -> Options:
-    """Options whose time some layout has exactly: with several layer kinds, only those that treat all layers alike."""
-    if batch.shape.kinds == 1:
-        return [option for option in options if not np.isnan(option[1].recomputed).any()]
-    alike = level.none or level.everything
-    return [option for option in options if len(option[0]) == 1 and alike]
-
-
-def _objective(batch: Batch, slowest: FloatArray, total: FloatArray, tail: FloatArray) -> FloatArray:
-    possible = np.isfinite(slowest) & np.isfinite(total)
-    weighed = batch.slope * np.where(possible, slowest, 0) + total
-    return np.where(possible, weighed + batch.shape.virtual * (tail + batch.time.fixed), np.inf)
-
-
-def _fixed(
-    batch: Batch, times: FloatArray, reached: FloatArray, low_tail: FloatArray, tail: FloatArray, level: Level
-) -> tuple[FloatArray, FloatArray]:
-    """Given layers: the stages are independent but for the maxima."""
-    least = np.maximum(low_tail[:, :, 0].max(axis=1), offload.least_offload_tail(batch, level))
-    lower = _objective(batch, times.max(axis=(1, 2)), times.sum(axis=(1, 2)), least)
-    length = windows(batch.shape).length[0]
-    amount = length if level.everything else min(level.high, length)
-    host = offload.host_fits(batch, np.full((len(batch), batch.shape.stages), float(amount)))
-    upper = _objective(batch, reached.max(axis=(1, 2)), reached.sum(axis=(1, 2)), tail[:, :, 0].max(axis=1))
-    return lower, np.where(host, upper, np.inf)
-
-
-def _free(
-    batch: Batch, times: FloatArray, reached: FloatArray, low_tail: FloatArray, tail: FloatArray, level: Level
-) -> tuple[FloatArray, FloatArray]:
-    """Free layers."""
-    table = by_length(batch, times)
-    layers = batch.shape.num_layers
-    tau, total = slowest_stage(table, layers), sum_bound(batch, times)
-    tau = np.maximum(tau, np.ceil(total / batch.shape.stages))
-    mean_tail = np.ceil(
-        (batch.tail_stage.sum(axis=1) + batch.time.layer_tail @ counts_of(batch.shape)) / batch.shape.stages
+    options = stage_times(tables, way, saved, ranges)
+    stages = Stages(
+        np.minimum.reduce([option.time for _, option in options]),
+        np.minimum.reduce([option.reached for _, option in options]),
+        *offload.tails(tables.batch, level),
     )
-    if not level.none:
-        mean_tail = np.where(batch.time.layer_offload.min(axis=-1) >= 0, mean_tail, -np.inf)
-    least = np.maximum.reduce(
-        [
-            np.where(windows(batch.shape).valid[None], low_tail, np.inf).min(axis=2).max(axis=1),
-            mean_tail,
-            offload.least_offload_tail(batch, level),
-        ]
-    )
-    lower = _objective(batch, tau, np.maximum(total, tau), least)
-    lower = np.where(np.isfinite(tau), lower, np.inf)
-    if batch.shape.kinds > 1:
-        return lower, np.full(len(batch), np.inf)
-    return lower, _greedy_value(batch, reached, tail, level)
-
-
-def _greedy_value(batch: Batch, reached: FloatArray, tail: FloatArray, level: Level) -> FloatArray:
-    layers = greedy_layers(
-        reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers
-    )
-    ok: Any = (layers > 0).all(axis=1)
-    at = np.maximum(layers - 1, 0)[:, :, None]
-    time = np.take_along_axis(reached, at, axis=2)[:, :, 0]
-    tails = np.take_along_axis(tail, at, axis=2)[:, :, 0].max(axis=1)
-    amount = layers if level.everything else np.minimum(layers, level.high)
-    ok = ok & offload.host_fits(batch, amount.astype(float)) & np.isfinite(time).all(axis=1)
-    value = _objective(batch, time.max(axis=1), time.sum(axis=1), tails)
-    result: FloatArray = np.where(ok, value, np.inf)
-    return result
+    if tables.batch.shape.fixed:
+        return fixed(tables.batch, stages, level)
+    if tables.batch.shape.kinds == 1:
+        return free(tables.batch, stages, level)
+    return split(tables.batch, stages, level, most)
 
 
 def layout_of(batch: Batch, way: Way, level: Level) -> Layout:
     """The layout behind the upper bound of a batch of one row."""
-    saved = offload.saved(batch, level)
-    options = _reached(batch, stage_times(batch, way, saved), level)
-    stacked = np.stack([option.time[0] for _, option in options])
+    options = stage_times(Tables(batch), way, offload.saved(batch, level))
+    stacked = np.stack([option.reached[0] for _, option in options])
+    at = windows(batch.shape)
     if batch.shape.fixed:
         places = np.zeros(batch.shape.stages, dtype=int)
     else:
-        reached = stacked.min(axis=0)[None]
-        places = (
-            greedy_layers(
-                reached, slowest_stage(by_length(batch, reached), batch.shape.num_layers), batch.shape.num_layers
-            )[0].astype(int)
-            - 1
-        )
+        _, tail = offload.tails(batch, level)
+        places = chosen_windows(batch, held_layers(batch, stacked.min(axis=0)[None], tail))[0]
     stages = []
     for s, place in enumerate(places):
         pattern, option = options[int(stacked[:, s, place].argmin())]
-        layers = int(windows(batch.shape).length[place])
-        stages.append(_stage_layout(pattern, layers, int(option.recomputed[0, s, place]), level))
+        stages.append(_stage_layout(pattern, int(at.length[place]), int(option.recomputed[0, s, place]), level))
     return tuple(stages)
 
 

@@ -1,10 +1,13 @@
 """One stage, one run of layers, one way to recompute: the least time under memory.
 
-With one layer kind every result is exact for its pattern; with several, the largest saving and the smallest price of
-any kind stand for all, which only lowers the bound. Shapes: (n rows, S stages, Q windows); infinite where nothing fits.
+`time` never exceeds what any layout of that pattern takes; `reached` is what one layout takes that fits, infinite where
+none is known. With one layer kind both agree; with several, a pattern of two modes is bounded by the largest saving and
+the smallest price of any kind, then its least count of recomputed layers is tried layer by layer. Shapes: (n rows,
+S stages, Q windows); infinite where nothing fits.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from cost_models.arrays import FloatArray
 from solver.bounds.batch import Batch, windows
 
 NONE, SELECTIVE, FULL = range(3)
+TRIES = 3
+"""Counts of recomputed layers that are tried beyond the first that may fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,37 +25,91 @@ class StageTime:
     """Least micro-batch time of each stage and window, and the recomputed layers that reach it."""
 
     time: FloatArray
+    reached: FloatArray
     recomputed: FloatArray
 
 
+@dataclass(slots=True)
+class Tables:
+    """A batch with what does not depend on the way or the level, computed once for all of them."""
+
+    batch: Batch
+    source: "tuple[Tables, Any] | None" = None
+    known: dict[tuple[str, int, int], FloatArray] = field(default_factory=dict)
+
+    def take(self, index: Any) -> "Tables":
+        """Some of the rows; what their batch already knows is not computed again."""
+        return Tables(self.batch.take(index), (self, index))
+
+    def get(self, key: tuple[str, int, int], make: Callable[[Batch], FloatArray]) -> FloatArray:
+        """A table by name and modes."""
+        if key not in self.known:
+            if self.source is None:
+                self.known[key] = make(self.batch)
+            else:
+                whole, index = self.source
+                self.known[key] = whole.get(key, make)[index]
+        return self.known[key]
+
+
+def _weighted(counts: FloatArray, by_kind: FloatArray) -> FloatArray:
+    """Sum over kinds: (S, Q, J) or (n, S, Q, J) counts, (n, J) values -> (n, S, Q)."""
+    total = counts[..., 0] * by_kind[:, None, None, 0]
+    for kind in range(1, by_kind.shape[-1]):
+        total = total + counts[..., kind] * by_kind[:, None, None, kind]
+    return total
+
+
+def _weighted_instants(counts: FloatArray, layer: FloatArray) -> FloatArray:
+    """Sum over kinds: (S, Q, J) or (n, S, Q, J) counts, (n, S, I, J) values -> (n, S, I, Q)."""
+    if layer.shape[-1] == 1:
+        result: FloatArray = layer * counts[..., None, :, 0]
+        return result
+    product: FloatArray = np.matmul(layer, np.swapaxes(counts, -1, -2))
+    return product
+
+
 def load(batch: Batch, mode: int) -> FloatArray:
-    """Memory of each window with all its layers in one mode, without working set. (n, S, Q, I) [KiB]"""
-    counts = windows(batch.shape).counts
-    total = batch.memory.constant[:, :, None, :]
-    for kind in range(batch.shape.kinds):
-        total = total + counts[None, :, :, kind, None] * batch.memory.layer[:, :, None, :, kind, mode]
+    """Memory of each window with all its layers in one mode, without working set. (n, S, I, Q) [KiB]"""
+    total = _weighted_instants(windows(batch.shape).counts, batch.memory.layer[..., mode])
+    total += batch.memory.constant[..., None]
     return total
 
 
 def work(batch: Batch, least: int, most: int) -> FloatArray:
-    """Working set when these are the extreme modes of a stage. (n, S, 1, I) [KiB]"""
+    """Working set when these are the extreme modes of a stage. (n, S, I, 1) [KiB]"""
     chosen: FloatArray = np.where(
         batch.memory.selector > 0, batch.memory.working[..., most], batch.memory.working[..., least]
     )
-    return chosen[:, :, None, :]
+    return chosen[..., None]
 
 
-def run_time(batch: Batch, mode: int) -> FloatArray:
+def need(tables: Tables, less: int, more: int) -> FloatArray:
+    """Memory with all layers in mode `less` and the working set of both modes. (n, S, I, Q) [KiB]"""
+    return tables.get(("need", less, more), lambda batch: load(batch, less) + work(batch, less, more))
+
+
+def peak(tables: Tables, mode: int) -> FloatArray:
+    """Most memory of any instant with all layers in one mode. (n, S, Q) [KiB]"""
+
+    def make(batch: Batch) -> FloatArray:
+        highest: FloatArray = (load(batch, mode) + work(batch, mode, mode)).max(axis=2)
+        return highest
+
+    return tables.get(("peak", mode, mode), make)
+
+
+def run_time(tables: Tables, mode: int) -> FloatArray:
     """Time of each window with all its layers in one mode, with the stage's constant. (n, S, Q) [ticks]"""
-    counts = windows(batch.shape).counts
-    total = batch.time_stage[:, :, None]
-    for kind in range(batch.shape.kinds):
-        total = total + counts[None, :, :, kind] * batch.time.layer[:, None, None, kind, mode]
-    return total
+
+    def make(batch: Batch) -> FloatArray:
+        return batch.time_stage[:, :, None] + _weighted(windows(batch.shape).counts, batch.time.layer[:, :, mode])
+
+    return tables.get(("time", mode, mode), make)
 
 
 def _room(batch: Batch, saved: FloatArray) -> FloatArray:
-    return (batch.memory.capacity[:, None, None] + saved)[..., None]
+    return batch.memory.capacity[:, None, None] + saved
 
 
 def _with_validity(batch: Batch, time: FloatArray, fits: Any) -> FloatArray:
@@ -58,39 +117,93 @@ def _with_validity(batch: Batch, time: FloatArray, fits: Any) -> FloatArray:
     return result
 
 
-def single(batch: Batch, saved: FloatArray, mode: int) -> StageTime:
+def single(tables: Tables, saved: FloatArray, mode: int) -> StageTime:
     """All layers of the stage in one mode."""
-    fits = (load(batch, mode) + work(batch, mode, mode) <= _room(batch, saved)).all(axis=-1)
-    length = np.broadcast_to(windows(batch.shape).length, fits.shape)
-    return StageTime(_with_validity(batch, run_time(batch, mode), fits), length * (mode != NONE))
+    batch = tables.batch
+    time = _with_validity(batch, run_time(tables, mode), peak(tables, mode) <= _room(batch, saved))
+    length = np.broadcast_to(windows(batch.shape).length, time.shape)
+    return StageTime(time, time, length * (mode != NONE))
 
 
-def pair_range(batch: Batch, saved: FloatArray, less: int, more: int) -> tuple[FloatArray, FloatArray]:
+def pair_range(tables: Tables, saved: FloatArray, less: int, more: int) -> tuple[FloatArray, FloatArray]:
     """Fewest and most layers in mode `more`, the rest in `less`, both present; empty ranges where nothing fits."""
-    need = load(batch, less) + work(batch, less, more) - _room(batch, saved)
-    saving = (batch.memory.layer[..., less] - batch.memory.layer[..., more]).max(axis=-1)[:, :, None, :]
+    batch = tables.batch
+    lacking = need(tables, less, more) - _room(batch, saved)[:, :, None, :]
+    saving = (batch.memory.layer[..., less] - batch.memory.layer[..., more]).max(axis=-1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = need / saving
-    at_least = np.where(saving > 0, np.ceil(ratio), np.where((saving == 0) & (need > 0), np.inf, -np.inf)).max(axis=-1)
-    at_most = np.where(saving < 0, np.floor(ratio), np.inf).min(axis=-1)
+        ratio = lacking / saving
+    at_least = np.where(saving > 0, np.ceil(ratio), np.where((saving == 0) & (lacking > 0), np.inf, -np.inf))
+    at_most = np.where(saving < 0, np.floor(ratio), np.inf)
     length = windows(batch.shape).length
-    return np.maximum(at_least, 1), np.minimum(at_most, length - 1)
+    return np.maximum(at_least.max(axis=2), 1), np.minimum(at_most.min(axis=2), length - 1)
+
+
+def prices(batch: Batch, less: int, more: int) -> FloatArray:
+    """Extra time of one more layer in mode `more`, by kind. (n, J) [ticks]"""
+    extra: FloatArray = batch.time.layer[..., more] - batch.time.layer[..., less]
+    return extra
 
 
 def price(batch: Batch, less: int, more: int) -> FloatArray:
     """Least extra time of one more layer in mode `more`. (n, 1, 1) [ticks]"""
-    extra: FloatArray = (batch.time.layer[..., more] - batch.time.layer[..., less]).min(axis=-1)
-    return extra[:, None, None]
+    least: FloatArray = prices(batch, less, more).min(axis=-1)[:, None, None]
+    return least
 
 
-def pair(batch: Batch, saved: FloatArray, less: int, more: int) -> StageTime:
+def exactly(tables: Tables, saved: FloatArray, less: int, more: int, recomputed: FloatArray) -> tuple[FloatArray, Any]:
+    """Time, and whether it fits, with the first layers of each window in mode `more`; `recomputed` by kind."""
+    batch = tables.batch
+    saving = batch.memory.layer[..., less] - batch.memory.layer[..., more]
+    left = need(tables, less, more) - _weighted_instants(recomputed, saving)
+    time = run_time(tables, less) + _weighted(recomputed, prices(batch, less, more))
+    return time, left.max(axis=2) <= _room(batch, saved)
+
+
+def pair(tables: Tables, saved: FloatArray, less: int, more: int) -> StageTime:
     """Some layers in mode `more`, the others in `less`: the fewest that fit."""
-    low, high = pair_range(batch, saved, less, more)
+    batch = tables.batch
+    low, high = pair_range(tables, saved, less, more)
     extra = price(batch, less, more)
     count = np.where(extra >= 0, low, high)
-    fits = low <= high
-    count = np.where(fits, count, 0)
-    return StageTime(_with_validity(batch, run_time(batch, less) + count * extra, fits), count)
+    possible = low <= high
+    count = np.where(possible, count, 0)
+    relaxed = run_time(tables, less) + count * extra
+    if batch.shape.kinds == 1:
+        time = _with_validity(batch, relaxed, possible)
+        return StageTime(time, time, count)
+    return _tried(tables, saved, (less, more), (count, high, relaxed))
+
+
+def _tried(
+    tables: Tables, saved: FloatArray, modes: tuple[int, int], start: tuple[FloatArray, FloatArray, FloatArray]
+) -> StageTime:
+    """A pair with several layer kinds: counts from the relaxed one upwards, each known to fit or not.
+
+    Where recomputing never gains time, a count that does not fit raises the bound to the next one.
+    """
+    count, high, relaxed = start
+    batch = tables.batch
+    dear = (prices(batch, *modes).min(axis=-1) >= 0)[:, None, None]
+    possible, found = count > 0, np.zeros(count.shape, dtype=bool)
+    reached = np.full(count.shape, np.inf)
+    for attempt in range(TRIES + 1):
+        recomputed = windows(batch.shape).firsts(count)
+        if attempt == TRIES:
+            time = run_time(tables, modes[0]) + _weighted(recomputed, prices(batch, *modes))
+            relaxed = np.where(dear & ~found & possible, time, relaxed)
+            break
+        time, fits = exactly(tables, saved, *modes, recomputed)
+        fits = fits & possible & ~found
+        reached = np.where(fits, time, reached)
+        relaxed = np.where(dear & fits, time, relaxed)
+        found |= fits
+        if bool((found | ~possible).all()):
+            break
+        count = np.where(found | ~possible | ~dear, count, count + 1)
+        possible &= found | ~dear | (count <= high)
+    return StageTime(
+        _with_validity(batch, relaxed, possible), _with_validity(batch, reached, found), np.where(found, count, 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,45 +214,50 @@ class CountRange:
     most: FloatArray
     whole: FloatArray
     """Time of each window with every layer recomputed."""
-    plain: FloatArray
-    """Time of each window with none recomputed, whether it fits or not."""
 
     def take(self, index: Any) -> "CountRange":
         """Some of the rows."""
-        return CountRange(self.fewest[index], self.most[index], self.whole[index], self.plain[index])
+        return CountRange(self.fewest[index], self.most[index], self.whole[index])
 
 
-def count_range(batch: Batch, saved: FloatArray) -> CountRange:
+def count_range(tables: Tables, saved: FloatArray) -> CountRange:
     """The ranges of `counted`."""
-    low, high = pair_range(batch, saved, NONE, FULL)
-    return CountRange(low, high, single(batch, saved, FULL).time, run_time(batch, NONE))
+    low, high = pair_range(tables, saved, NONE, FULL)
+    return CountRange(low, high, single(tables, saved, FULL).time)
 
 
-def counted(batch: Batch, ranges: CountRange, count: float) -> StageTime:
+def counted(tables: Tables, saved: FloatArray, ranges: CountRange, count: float) -> StageTime:
     """Exactly `count` layers fully recomputed (at least one), the rest not at all."""
+    batch = tables.batch
     fits = (ranges.fewest <= count) & (count <= ranges.most)
-    mixed = _with_validity(batch, ranges.plain + count * price(batch, NONE, FULL), fits)
+    if batch.shape.kinds == 1:
+        mixed = _with_validity(batch, run_time(tables, NONE) + count * price(batch, NONE, FULL), fits)
+    else:
+        exact, really = exactly(tables, saved, NONE, FULL, windows(batch.shape).first(count))
+        mixed = _with_validity(batch, exact, fits & really)
     time = np.where(windows(batch.shape).length == count, ranges.whole, mixed)
-    return StageTime(time, np.full(time.shape, float(count)))
+    return StageTime(time, time, np.full(time.shape, float(count)))
 
 
-def triple(batch: Batch, saved: FloatArray) -> StageTime:
+def triple(tables: Tables, saved: FloatArray) -> StageTime:
     """All three modes in one stage: a lower bound by the covering relaxation of each instant.
 
     min r1 n1 + r2 n2 subject to n1 d1 + n2 d2 >= need is need x min(r1/d1, r2/d2) over positive d.
     """
-    need = load(batch, NONE) + work(batch, NONE, FULL) - _room(batch, saved)
-    rate = np.full(need.shape, np.inf)
+    batch = tables.batch
+    lacking = need(tables, NONE, FULL) - _room(batch, saved)[:, :, None, :]
+    rate = np.full(lacking.shape, np.inf)
     for mode in (SELECTIVE, FULL):
-        saving = (batch.memory.layer[..., NONE] - batch.memory.layer[..., mode]).max(axis=-1)[:, :, None, :]
+        saving = (batch.memory.layer[..., NONE] - batch.memory.layer[..., mode]).max(axis=-1)[..., None]
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = np.minimum(rate, np.where(saving > 0, price(batch, NONE, mode)[..., None] / saving, np.inf))
     with np.errstate(invalid="ignore"):
-        covering = np.where(need > 0, need * rate, 0.0).max(axis=-1)
+        covering = np.where(lacking > 0, lacking * rate, 0.0).max(axis=2)
     length = windows(batch.shape).length
     fits = np.isfinite(covering) & (length >= 3)
     both = price(batch, NONE, SELECTIVE) + price(batch, NONE, FULL)
     cheapest = np.minimum(np.minimum(price(batch, NONE, SELECTIVE), price(batch, NONE, FULL)), 0) * length
     extra = np.where(cheapest < 0, cheapest, np.maximum(both, np.floor(covering * (1 - 1e-12))))
     extra = np.where(fits, extra, 0)
-    return StageTime(_with_validity(batch, run_time(batch, NONE) + extra, fits), np.full(fits.shape, np.nan))
+    time = _with_validity(batch, run_time(tables, NONE) + extra, fits)
+    return StageTime(time, np.full(fits.shape, np.inf), np.zeros(fits.shape))

@@ -47,7 +47,6 @@ def test_inner_problem_equals_enumeration(seed: int) -> None:
                 assert reached.time == bounds.upper[i] >= fastest
         if (
             bounds.lower[i] == bounds.upper[i]
-            and row.kinds == 1
             and way is not None
             and expressible(row, layout_of(rows.take([i]), *way))
         ):

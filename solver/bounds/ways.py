@@ -1,0 +1,88 @@
+"""Ways to recompute: what a back end can lay out, cut into cases whose least stage times are known."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import FloatArray
+from solver.bounds import stage
+from solver.bounds.batch import Shape, is_free, windows
+from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, StageTime, Tables
+from solver.layout import ONE_MODE
+
+Way = tuple[str, float, float]
+"""How to recompute: ("mode", r, 0) all layers in one mode; ("count", n, 0) n full layers in every stage; ("pair", a, b)
+some stages' layers in a, some in b; ("equal", 0, 0) the same number of full layers in every stage, as few as fit;
+("each", 0, 0) every stage its own best pattern."""
+
+
+def ways(shape: Shape) -> Iterator[Way]:
+    """Ways to recompute that together cover what a back end can lay out."""
+    if shape.recompute == ONE_MODE:
+        yield from (("mode", r, 0) for r in ((FULL,) if shape.needs_full else (NONE, SELECTIVE, FULL)))
+    elif is_free(shape):
+        yield ("each", 0, 0)
+    else:
+        if not shape.needs_full:
+            yield ("mode", SELECTIVE, 0)
+            yield ("mode", NONE, 0)
+        if shape.fixed:
+            yield ("mode", FULL, 0)
+            yield ("equal", 0, 0)
+        else:
+            yield from (("count", n, 0) for n in range(1, shape.num_layers // shape.stages + 1))
+
+
+def patterns(shape: Shape) -> tuple[tuple[int, ...], ...]:
+    """Sets of modes that one stage may show."""
+    alone = ((NONE,), (SELECTIVE,), (FULL,))
+    pairs = ((NONE, SELECTIVE), (NONE, FULL), *(((SELECTIVE, FULL),) if shape.mixed else ()))
+    if shape.recompute != 2 and shape.stages == 1:
+        pairs = ((NONE, FULL),)
+    every = (*alone, *pairs, *(((NONE, SELECTIVE, FULL),) if shape.mixed else ()))
+    return tuple(p for p in every if FULL in p) if shape.needs_full and shape.stages == 1 else every
+
+
+Options = list[tuple[tuple[int, ...], StageTime]]
+
+
+def stage_times(tables: Tables, way: Way, saved: FloatArray, ranges: CountRange | None = None) -> Options:
+    """Times of each pattern that a way allows; `ranges` spares computing them again for every count."""
+    name, first, _ = way
+    if name == "mode":
+        return [((int(first),), stage.single(tables, saved, int(first)))]
+    if name == "count":
+        known = ranges or stage.count_range(tables, saved)
+        return [((NONE, FULL), stage.counted(tables, saved, known, first))]
+    if name == "equal":
+        return [((NONE, FULL), _equal(tables, saved))]
+    return [(pattern, _pattern(tables, saved, pattern)) for pattern in patterns(tables.batch.shape)]
+
+
+def _pattern(tables: Tables, saved: FloatArray, pattern: tuple[int, ...]) -> StageTime:
+    if len(pattern) == 1:
+        return stage.single(tables, saved, pattern[0])
+    if len(pattern) == 2:
+        return stage.pair(tables, saved, *pattern)
+    return stage.triple(tables, saved)
+
+
+def _equal(tables: Tables, saved: FloatArray) -> StageTime:
+    """Equally many full layers in every stage, a multiple of the chunks: as few (or many) as every stage allows."""
+    batch, v = tables.batch, tables.batch.shape.virtual
+    low, high = stage.pair_range(tables, saved, NONE, FULL)
+    fewest = np.ceil(low.max(axis=(1, 2)) / v) * v
+    most = np.floor(high.min(axis=(1, 2)) / v) * v
+    extra = stage.price(batch, NONE, FULL)
+    fits: Any = fewest <= most
+    count = np.where(fits, np.where(extra[:, 0, 0] >= 0, fewest, most), 0)[:, None, None]
+    time = np.where(fits[:, None, None], stage.run_time(tables, NONE) + count * extra, np.inf)
+    count = np.broadcast_to(count, time.shape)
+    if batch.shape.kinds == 1:
+        return StageTime(time, time, count)
+    exact, really = stage.exactly(tables, saved, NONE, FULL, windows(batch.shape).firsts(count))
+    whole = fits & really.all(axis=(1, 2))
+    reached = np.where(whole[:, None, None], exact, np.inf)
+    dear = (stage.prices(batch, NONE, FULL) >= 0).all(axis=-1)
+    return StageTime(np.where((dear & fits)[:, None, None], exact, time), reached, count)
