@@ -64,7 +64,8 @@ def memory_prediction(
     """The memory ledger with its intervals, its verdict, and where it is fullest.
 
     `reserved_ratio` is a replay's reserved over allocated bytes; it moves the medians that are reported, never the
-    verdict nor the conservative bytes, which are the solve's.
+    verdict nor the conservative bytes, which are the solve's. Reserved bytes may exceed the conservative ones: the
+    allocator returns what it only caches when the device is full.
     """
     stage, instant = ledger.binding
     allocated = ledger.allocated_bytes
