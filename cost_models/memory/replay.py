@@ -20,7 +20,14 @@ from cost_models.memory.caching import Block, CachingAllocator
 from cost_models.memory.events import LayerEvents, layer_events
 from cost_models.memory.logits import held_outputs, loss_terms
 from cost_models.memory.options import facts_of
-from cost_models.memory.overheads import bucket_bytes, budget_bytes, gathered_bytes, gathering, workspace_terms
+from cost_models.memory.overheads import (
+    bucket_bytes,
+    budget_bytes,
+    gathered_bytes,
+    gathering,
+    keeps_buckets,
+    workspace_terms,
+)
 from cost_models.memory.pieces import WITH_EMBEDDING, WITH_HEAD, Pieces
 from cost_models.memory.setting import Setting, total
 from cost_models.memory.sharding import Held, is_target, local
@@ -89,6 +96,7 @@ class Stage:
         self.last = None if ends[1] is None else _Unit(ends[1], pieces.heads[which], head_weights(model))
         assert (which in WITH_EMBEDDING, which in WITH_HEAD) == (self.first is not None, self.last is not None)
         self.sharded = float(gathering(self.setting, "root_group")) > 0
+        self.buckets = float(np.asarray(bucket_bytes(self.setting, pieces.trained)))
         self.made = False
         self.outputs: Block | None = None
         kinds = {unit.kind for unit in self.layers}
@@ -110,9 +118,9 @@ class Stage:
             self._spread(unit, float(total(unit.states.weights)))
         for size in workspace_terms(self.setting, self.pieces.calibration).values():
             self._take(float(size))
-        for whole in (bucket_bytes(self.setting, self.pieces.whole),
-                      budget_bytes(self.setting, self.pieces.layers, self.pieces.whole)):  # fmt: skip
-            self._take(float(np.asarray(whole)))
+        if float(keeps_buckets(self.setting)) > 0:
+            self._take(self.buckets)
+        self._take(float(np.asarray(budget_bytes(self.setting, self.pieces.layers, self.pieces.whole))))
         if self.persistent:
             self._take(sum(float(total(unit.states.gradients)) for unit in self.units))
         if bool(self.setting.says("states_created", "initialization")):
@@ -212,13 +220,14 @@ class Stage:
         root, stream = kept.pop(), kept.pop()
         gradient = self._loss() if self.last is not None else self._take(_size(stream))
         self._drop(stream)
+        reducing = None if float(keeps_buckets(self.setting)) > 0 else self._take(self.buckets)
         for unit, held in zip(reversed(self.layers), reversed(kept), strict=True):
             gathered = self._gather(unit)
             gradient = self._layer_backward(unit, held, gradient)
             self._drop(gathered)
         self.memory.release(gradient)
         self._weight_gradients(self.first)
-        self._drop(root)
+        self._drop([*root, reducing])
 
     def _loss(self) -> Block | None:
         """The head's tensors; its input's gradient is what remains."""
@@ -302,7 +311,6 @@ def reserved_ratio(
     *,
     stage: int,
     frameworks: Mapping[str, FrameworkFacts] | None = None,
-    expandable: bool = False,
 ) -> float | None:
     """Reserved over allocated bytes of one stage; None where no order of operators is known.
 
@@ -318,4 +326,5 @@ def reserved_ratio(
         return None
     pieces = Pieces(setting=setting, calibration=calibration)
     layers = stage_layers(job.model, configuration)[stage]
+    expandable = job.training.expandable_segments
     return Stage(pieces, configuration, stage, layers, expandable=expandable).run().ratio

@@ -57,6 +57,8 @@ class TrainingSpec(Spec):
     """Each gradient is applied and freed as soon as backward has made it (no accumulation is possible then)."""
     optimizer_paged: bool = False
     """Optimizer states are paged to the host when the device is short of memory."""
+    expandable_segments: bool = False
+    """The allocator grows its segments (PYTORCH_ALLOC_CONF=expandable_segments:True): less is reserved in vain."""
     reference_model: bool = False
     """A frozen copy of the model beside the trained one, as preference and RL losses keep."""
     eval_kept_samples: NonNegativeInt = 0

@@ -106,6 +106,7 @@ def case_of(row: Measurement) -> Case:
             method=method, sequence_length=row.seq_len, precision=precision, optimizer=optimizer, lora=lora,
             global_batch_size=degrees.micro_batch * degrees.grad_accum * degrees.dp, padded=flag(row, "padded") is True,
             optimizer_paged="paged" in row.optimizer.lower(), optimizer_in_backward=runs_in_backward(row, reading),
+            expandable_segments=flag(row, "expandable_segments") is True,
             load="whole_on_device" if reading.whole_load and degrees.zero_stage >= 3 else "auto",
         )  # fmt: skip
         configuration, of_choices = _configuration(row, reading, degrees, model, training)

@@ -59,6 +59,7 @@ TOKENS: Final[Mapping[str, str]] = {
     "allocated": "peak allocated beside a printed peak of another kind, in memory_unit",
     "process": "the same for what the whole process holds",
     "optimizer_in_backward": "yes or no: each gradient is applied and freed inside backward",
+    "expandable_segments": "yes or no: the allocator's segments grow",
     "pure_low_precision": "yes: weights, gradients and optimizer states all in the 16-bit dtype",
 }
 """The published list."""
@@ -109,6 +110,7 @@ PHRASES: Final[tuple[tuple[str, str, str], ...]] = (
     ("optimizer_in_backward", r"technique row: '\+ (?:Fuse optimizer step into backward|8-bit AdamW)'", _YES),
     ("peft_type", r"technique (adapter\w*)", ""),
     ("compile", r"torch\.compile=yes|\btorch\.compile\b(?!=)", _YES),
+    ("expandable_segments", r"expandable_segments[:=] ?True", _YES),
     ("cuda_graph", r"cuda-graph-impl=(?!none)|external-cuda-graph|enable-cuda-graph", _YES),
     ("communication_overlap", r"\boverlap-grad-reduce\b", _YES),
     ("communication_overlap", r"no TP/PP/DP overlap", _NO),
