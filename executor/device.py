@@ -1,4 +1,4 @@
-"""What this node computes with, against what the plan was made for. Neither torch nor the driver's library is loaded."""
+"""What this node computes with, against what the plan was made for. Loads neither torch nor the driver's library."""
 
 import os
 from dataclasses import dataclass

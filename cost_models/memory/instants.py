@@ -23,6 +23,7 @@ from cost_models.memory.overheads import (
     budget_bytes,
     gathered_bytes,
     gathering,
+    keeps_buckets,
     kept_gathered,
     small_bytes,
     workspace_terms,
@@ -121,8 +122,8 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         parts.append(held_outputs(setting))
     parts.append(_end_gradients(pieces, stage_class, instant))
     parts.append(_gathered(pieces, stage_class, instant))
-    if instant not in (LOAD, EVALUATION, SAVE):
-        parts.append({"buckets": bucket_bytes(setting, pieces.whole)})
+    during = 1.0 if instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD) else keeps_buckets(setting)
+    parts.append({"buckets": during * bucket_bytes(setting, pieces.trained)})
     if instant in (LOSS, BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"dummy_weight_gradients": _dummy_gradient(pieces)})
     parts.append(option_terms(setting, pieces.whole, INSTANTS[instant].phase))

@@ -32,17 +32,21 @@ def gathered_bytes(setting: Setting, held: Held) -> Any:
     return setting.compute * (held.base + held.adapter + held.module)
 
 
-def budget_bytes(setting: Setting, layers: tuple[Held, ...], whole: Array) -> Any:
-    """Gathered weights that DeepSpeed's ZeRO-3 keeps: its budget, never more than all, never less than two layers.
-    [bytes]
+def budget_parameters(setting: Setting, layers: tuple[Held, ...], whole: Array) -> Any:
+    """Gathered parameters that DeepSpeed's ZeRO-3 keeps: its budget, never more than all, never less than two layers.
+    [parameters]
 
     Source: deepspeed `runtime/zero/partitioned_param_coordinator.py` (max_available_parameters_in_numel).
     """
     largest: Any = 0.0
     for held in layers:
         largest = np.maximum(largest, held.base)
-    parameters = np.minimum(np.maximum(setting.fact("live_parameters"), 2 * largest), whole)
-    return gathering(setting, "budget") * setting.compute * parameters
+    return np.minimum(np.maximum(setting.fact("live_parameters"), 2 * largest), whole)
+
+
+def budget_bytes(setting: Setting, layers: tuple[Held, ...], whole: Array) -> Any:
+    """Gathered weights that DeepSpeed's ZeRO-3 keeps. [bytes]"""
+    return gathering(setting, "budget") * setting.compute * budget_parameters(setting, layers, whole)
 
 
 def small_bytes(setting: Setting, held: Held) -> Any:
@@ -50,14 +54,35 @@ def small_bytes(setting: Setting, held: Held) -> Any:
     return gathering(setting, "budget") * setting.compute * held.small
 
 
-def bucket_bytes(setting: Setting, whole: Array) -> Any:
-    """Reduce buckets of the sharded optimizer, no larger than the model. [bytes]
+def bucket_parameters(setting: Setting, trained: Array) -> Any:
+    """Size of one reduce bucket, no larger than what is trained. [parameters]
 
-    Source: DeepSpeed configuration, `reduce_bucket_size` and `overlap_comm`.
+    DeepSpeed allocates all of `reduce_bucket_size` whatever the model's size; a plan sets it to what is counted here.
+    """
+    return np.minimum(setting.fact("bucket_parameters"), trained)
+
+
+@once
+def keeps_buckets(setting: Setting) -> Any:
+    """Whether the bucket exists from initialisation on, as where weights are sharded: 1 or 0.
+
+    Source: deepspeed `runtime/zero/stage3.py`, _setup_for_real_optimizer.
+    """
+    sharded = np.asarray(setting.strategy.zero_stage) >= setting.fact("weights_sharded_from")
+    return np.where(sharded & (setting.fact("bucket_copies_sharded") > 0), 1.0, 0.0)
+
+
+def bucket_bytes(setting: Setting, trained: Array) -> Any:
+    """Reduce buckets of the sharded optimizer while gradients are reduced. [bytes]
+
+    Overlapping communication fills one while another is reduced; where weights are sharded there is but one.
+    Source: deepspeed `runtime/zero/stage_1_and_2.py`, setup_buckets; `runtime/zero/stage3.py`.
     """
     several = np.where(np.asarray(setting.strategy.zero_stage) >= 1, 1.0, 0.0)
-    parameters = np.minimum(setting.fact("bucket_parameters"), whole)
-    return several * setting.fact("bucket_copies") * setting.compute * parameters
+    overlap = np.where(np.asarray(setting.strategy.communication_overlap) > 0, setting.fact("bucket_copies"), 1.0)
+    overlap = np.minimum(overlap, setting.fact("bucket_copies"))
+    copies = np.where(keeps_buckets(setting) > 0, setting.fact("bucket_copies_sharded"), overlap)
+    return several * copies * setting.compute * bucket_parameters(setting, trained)
 
 
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:

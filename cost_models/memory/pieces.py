@@ -73,6 +73,17 @@ class Pieces:
         return (layers + self.embedding.base + self.heads[BOTH].base) / self.setting.strategy.pipeline_parallel
 
     @cached_property
+    def trained(self) -> Any:
+        """Trained parameters of an average stage, before ZeRO. [parameters]"""
+        counts = [self.setting.model.layer_sequence.count(kind) for kind in self.setting.kinds]
+        ends = (self.embedding, self.heads[BOTH])
+        parts = [*zip(counts, self.layers, strict=True), *((1, held) for held in ends)]
+        trained = sum(
+            (n * (h.trained + h.expert + h.adapter + h.module) for n, h in parts), np.zeros_like(self.setting.tensor)
+        )
+        return trained / self.setting.strategy.pipeline_parallel
+
+    @cached_property
     def styles(self) -> tuple[bool, ...]:
         """Which ledgers occur among the candidates: eager, Megatron."""
         return bool(np.any(self.setting.eager)), bool(np.any(~np.asarray(self.setting.eager)))

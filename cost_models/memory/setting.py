@@ -208,7 +208,9 @@ class Setting:
     @cached_property
     def persisting(self) -> Any:
         """Whether gradients are counted at every instant: 1 or 0."""
-        return np.where((self.fact("gradients_persist") > 0) | self.offloads_gradients, 1.0, 0.0)
+        sharded = np.asarray(self.strategy.zero_stage) >= self.fact("weights_sharded_from")
+        always = (self.fact("gradients_persist") > 0) | (sharded & (self.fact("gradients_persist_sharded") > 0))
+        return np.where(always | self.offloads_gradients, 1.0, 0.0)
 
     @cached_property
     def accumulating(self) -> Any:

@@ -120,7 +120,11 @@ class FrameworkFacts(Spec):
     bucket_parameters: NonNegativeInt = 0
     """Size of one reduce bucket. [parameters]"""
     bucket_copies: NonNegativeFloat = 0
-    """Reduce and all-gather buckets alive at once under ZeRO >= 1."""
+    """Reduce buckets alive at once during backward under ZeRO >= 1 with overlapped communication; one without."""
+    bucket_copies_sharded: NonNegativeFloat = 0
+    """Reduce buckets where weights are sharded, alive from initialisation on; 0: as `bucket_copies`."""
+    gradients_persist_sharded: bool = False
+    """Gradient partitions exist from initialisation on where weights are sharded."""
     gradient_bucket_copies: NonNegativeFloat = 0
     """Whole copies of the gradients in communication buckets when data-parallel ranks > 1 (DDP without bucket views).
     Whole copies of the gradients in communication buckets when data-parallel ranks > 1 (DDP without bucket views)."""

@@ -98,8 +98,30 @@ def test_deepspeed_keeps_gathered_weights_up_to_its_budget() -> None:
     stages = [{"layers": 32, "recompute": {"none": 32}}]
     named = ledger(model, zero_stage=3, data_parallel=8, stages=stages)
     assert term(named, "loss", "live_parameters") == pytest.approx(2 * 1e9, rel=0.001)  # and the small tensors
-    assert term(named, "loss", "buckets") == 2 * 2 * 5e8
+    assert term(named, "loss", "buckets") == term(named, "load", "buckets") == 2 * 5e8
     assert term(named, "optimizer_step", "live_parameters") < 2e6
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_deepspeed_holds_its_buckets_while_gradients_are_reduced(zero_stage: int) -> None:
+    named = ledger(zero_stage=zero_stage, data_parallel=8)
+    held = {instant for instant in named.phase_of if term(named, instant, "buckets")}
+    assert held == {"backward_last_layer", "backward_first_layer", "end_of_backward"}
+    without = ledger(zero_stage=zero_stage, data_parallel=8, communication_overlap=False)
+    whole = term(named, "end_of_backward", "buckets")
+    assert whole == 2 * term(without, "end_of_backward", "buckets") == 2 * 2 * total_parameters(SMALL)
+
+
+def test_deepspeeds_gradient_partition_exists_throughout_where_weights_are_sharded() -> None:
+    sharded, kept = (ledger(zero_stage=z, data_parallel=8) for z in (3, 2))
+    assert term(sharded, "load", "gradients") == term(sharded, "loss", "gradients") > 0
+    assert term(kept, "loss", "gradients") == 0
+
+
+def test_buckets_are_no_larger_than_what_adapters_train() -> None:
+    adapted = ledger(zero_stage=2, data_parallel=8, training={"method": "lora"})
+    full = ledger(zero_stage=2, data_parallel=8)
+    assert 0 < term(adapted, "end_of_backward", "buckets") < term(full, "end_of_backward", "buckets") / 10
 
 
 def test_evaluation_is_priced_at_its_own_length_and_batch() -> None:
