@@ -11,6 +11,8 @@ from planner.plan import KnowledgeClass
 
 Level = Literal["80", "90"]
 LEVELS: Final[tuple[Level, ...]] = ("80", "90")
+SMALL_WIDTH: Final = 2048
+"""Hidden size below which the host's launches set the pace, so that errors are of another kind."""
 
 
 def knowledge_class(job: Job, configuration: Configuration, calibration: Calibration) -> KnowledgeClass:
@@ -39,11 +41,10 @@ def step_interval(
         MissingCalibration: the calibration states no spread.
     """
     known = knowledge_class(job, configuration, calibration)
-    moe = job.model.moe is not None
-    names: list[str] = [f"{known}_moe", known] if moe and known == "known_stack" else [known]
+    names: list[str] = [known]
     if known == "known_stack":
-        own = f"{configuration.backend.name}.{job.device.family}"
-        names.insert(0, f"{own}.moe" if moe else own)
+        experts = [f"{known}_moe"] if job.model.moe is not None else []
+        names = [stack_key(job, configuration), *experts, known]
     here = calibration.on(job.device.name, job.device.family)
     wider = here("step_time_widening")
     return {
@@ -53,6 +54,13 @@ def step_interval(
         )
         for level in LEVELS
     }
+
+
+def stack_key(job: Job, configuration: Configuration) -> str:
+    """Under which a stack keeps its own past errors: framework, device family, and experts or a small width apart."""
+    small = job.model.hidden_size < SMALL_WIDTH
+    kind = ".small" if small else ".moe" if job.model.moe is not None else ""
+    return f"{configuration.backend.name}.{job.device.family}{kind}"
 
 
 def memory_class(job: Job, configuration: Configuration) -> str:

@@ -11,6 +11,7 @@ from cost_models.specs.configuration import Configuration
 from planner.datasets.jobs import Case, case_of
 from planner.datasets.vocabulary import Unusable
 from planner.measurement import Measurement
+from planner.uncertainty import SMALL_WIDTH
 from planner.validate.comparison import measured_step
 from planner.validate.parts import part_of
 
@@ -42,6 +43,11 @@ class Sample:
     def moe(self) -> bool:
         """Whether the model routes tokens to experts."""
         return self.case.job.model.moe is not None
+
+    @property
+    def small(self) -> bool:
+        """Whether the model is so small that the host, not the device, sets its pace."""
+        return self.case.job.model.hidden_size < SMALL_WIDTH
 
     @property
     def group(self) -> str:

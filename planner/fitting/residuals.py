@@ -14,7 +14,7 @@ from planner.fitting.batches import Batches
 from planner.fitting.evidence import Sample, draw, excluded, held_out
 from planner.fitting.fit import Fitted
 from planner.fitting.robust import resolve_linear
-from planner.uncertainty import LEVELS
+from planner.uncertainty import LEVELS, stack_key
 
 FOLDS: Final = 5
 ENOUGH_FOR_OWN: Final = 20
@@ -52,12 +52,14 @@ def cross_validated(result: Fitted, judged: Sequence[Sample], left_out: Callable
 
 
 def judged_rows(found: Sequence[Sample]) -> list[Sample]:
-    """Rows whose errors say how sure a prediction is: none held out, none excluded, the composed table thinned."""
+    """Rows whose errors say how sure a prediction is: none held out, the composed table thinned; of the rows that no
+    fit uses only the small models, whose intervals are their own.
+    """
     return [
         sample
         for sample in found
         if not held_out(sample.row)
-        and not excluded(sample)
+        and (not excluded(sample) or (sample.small and "fp4" not in sample.row.precision.lower()))
         and (sample.group != "vtrain single-node" or draw(sample.row, "judged") < 1 / FOLDS)
     ]
 
@@ -67,17 +69,19 @@ def quantile_factors(result: Fitted, judged: Sequence[Sample], models: Sequence[
 
     `models` are the errors of the judged rows by fits without whole models.
     """
-    pairs = cross_validated(result, judged, lambda sample: sample.stack)
-    frameworks = cross_validated(result, judged, lambda sample: sample.stack[0])
+    large = [sample for sample in judged if not excluded(sample)]
+    pairs = cross_validated(result, large, lambda sample: sample.stack)
+    frameworks = cross_validated(result, large, lambda sample: sample.stack[0])
+    fitted_kinds = [missed for missed in models if not excluded(missed.sample)]
     classes = {
-        "known_stack": ([m for m in models if not m.sample.moe], "whole models were left out of the fit"),
-        "known_stack_moe": ([m for m in models if m.sample.moe], "whole mixture-of-experts models were left out"),
+        "known_stack": ([m for m in fitted_kinds if not m.sample.moe], "whole models were left out of the fit"),
+        "known_stack_moe": ([m for m in fitted_kinds if m.sample.moe], "whole mixture-of-experts models were left out"),
         "new_device": (pairs, "all runs of the framework on the device family were left out"),
         "unseen": (frameworks, "all runs of the framework were left out"),
     }
     by_stack: dict[str, list[Missed]] = defaultdict(list)
     for missed in models:
-        by_stack[stack_key(*missed.sample.stack, moe=missed.sample.moe)].append(missed)
+        by_stack[stack_key(missed.sample.case.job, missed.sample.configuration)].append(missed)
     for key, own in sorted(by_stack.items()):
         if len(own) >= ENOUGH_FOR_OWN:
             classes[key] = own, "whole models were left out of the fit, this stack alone"
@@ -85,11 +89,6 @@ def quantile_factors(result: Fitted, judged: Sequence[Sample], models: Sequence[
     for name, (misses, text) in classes.items():
         factors |= _interval_factors(name, misses, text)
     return factors
-
-
-def stack_key(backend: str, family: str, *, moe: bool) -> str:
-    """The name under which a stack keeps its quantiles."""
-    return f"{backend}.{family}" + (".moe" if moe else "")
 
 
 def model_fold(sample: Sample) -> int:

@@ -4,9 +4,8 @@ from typing import Final
 
 from planner.datasets.jobs import Case
 from planner.measurement import Measurement
+from planner.uncertainty import SMALL_WIDTH
 
-TOY_WIDTH: Final = 2048
-"""Hidden size below which Megatron-LM's functional tests, run in deterministic mode, say nothing about time."""
 NODE: Final = 8
 """Devices of the one node of vTrain's composed table."""
 
@@ -20,6 +19,6 @@ def part_of(row: Measurement, case: Case) -> str:
         "megatron-bridge": experts,
         "simumax": experts,
         "bigscience": job.device.family,
-        "megatron-ci": "toy" if job.model.hidden_size < TOY_WIDTH else "real",
+        "megatron-ci": "toy" if job.model.hidden_size < SMALL_WIDTH else "real",
     }
     return parts.get(row.source, "")
