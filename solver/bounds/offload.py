@@ -12,6 +12,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray
 from solver.bounds.batch import Batch, Shape, windows
+from solver.bounds.stage import Tables, weighted
 from solver.layout import ALL_OR_NONE, SAME_COUNT, node_loads
 
 
@@ -52,23 +53,32 @@ def saved(batch: Batch, level: Level) -> FloatArray:
     at = windows(batch.shape)
     if level.none:
         return np.zeros((len(batch), *at.valid.shape))
-    first = at.counts if level.everything else at.first(level.high)
-    result: FloatArray = np.einsum("sqj,nj->nsq", first, batch.memory.offload_saving)
-    return result
+    return weighted(at.counts if level.everything else at.first(level.high), batch.memory.offload_saving)
 
 
-def tails(batch: Batch, level: Level) -> tuple[FloatArray, FloatArray]:
+def tails(tables: Tables, level: Level) -> tuple[FloatArray, FloatArray]:
     """Work after the last micro-batch: least and, for layouts that offload `high` layers, actual. (n, S, Q) [ticks]"""
-    at, each = windows(batch.shape), batch.time.layer_offload
-    base = batch.tail_stage[:, :, None] + np.einsum("sqj,nj->nsq", at.counts, batch.time.layer_tail)
+    batch = tables.batch
+    base = tables.get(("tail", 0, 0), _kept_tail)
     if level.none:
         return base, base
+    at, each = windows(batch.shape), batch.time.layer_offload
     first = at.counts if level.everything else at.first(level.high)
-    actual = base + np.einsum("sqj,nj->nsq", first, each)
+    key = level.high if not level.everything else -1
+    actual = tables.get(
+        ("offload tail", key, 0), lambda batch: _kept_tail(batch) + weighted(first, batch.time.layer_offload)
+    )
     exact = batch.shape.offload == SAME_COUNT and level.high - level.low == 1
     if level.everything or exact:
         return actual, actual
-    return base + np.einsum("sqj,nj->nsq", first, np.minimum(each, 0)), actual
+    if bool((each >= 0).all()):
+        return base, actual
+    return base + weighted(first, np.minimum(each, 0)), actual
+
+
+def _kept_tail(batch: Batch) -> FloatArray:
+    """Work after the last micro-batch with nothing offloaded. (n, S, Q) [ticks]"""
+    return batch.tail_stage[:, :, None] + weighted(windows(batch.shape).counts, batch.time.layer_tail)
 
 
 def least_offload_tail(batch: Batch, level: Level) -> FloatArray:

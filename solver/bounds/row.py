@@ -98,7 +98,7 @@ def _bounds(
     stages = Stages(
         np.minimum.reduce([option.time for _, option in options]),
         np.minimum.reduce([option.reached for _, option in options]),
-        *offload.tails(tables.batch, level),
+        *offload.tails(tables, level),
     )
     if tables.batch.shape.fixed:
         return fixed(tables.batch, stages, level)
@@ -115,7 +115,7 @@ def layout_of(batch: Batch, way: Way, level: Level) -> Layout:
     if batch.shape.fixed:
         places = np.zeros(batch.shape.stages, dtype=int)
     else:
-        _, tail = offload.tails(batch, level)
+        _, tail = offload.tails(Tables(batch), level)
         places = chosen_windows(batch, held_layers(batch, stacked.min(axis=0)[None], tail))[0]
     stages = []
     for s, place in enumerate(places):

@@ -17,7 +17,7 @@ from solver.bounds.batch import Batch, windows
 
 NONE, SELECTIVE, FULL = range(3)
 TRIES = 3
-"""Counts of recomputed layers that are tried beyond the first that may fit."""
+"""Counts of recomputed layers that are tried beyond the first that may fit, where more may need more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Tables:
         return self.known[key]
 
 
-def _weighted(counts: FloatArray, by_kind: FloatArray) -> FloatArray:
+def weighted(counts: FloatArray, by_kind: FloatArray) -> FloatArray:
     """Sum over kinds: (S, Q, J) or (n, S, Q, J) counts, (n, J) values -> (n, S, Q)."""
     total = counts[..., 0] * by_kind[:, None, None, 0]
     for kind in range(1, by_kind.shape[-1]):
@@ -103,7 +103,7 @@ def run_time(tables: Tables, mode: int) -> FloatArray:
     """Time of each window with all its layers in one mode, with the stage's constant. (n, S, Q) [ticks]"""
 
     def make(batch: Batch) -> FloatArray:
-        return batch.time_stage[:, :, None] + _weighted(windows(batch.shape).counts, batch.time.layer[:, :, mode])
+        return batch.time_stage[:, :, None] + weighted(windows(batch.shape).counts, batch.time.layer[:, :, mode])
 
     return tables.get(("time", mode, mode), make)
 
@@ -155,7 +155,7 @@ def exactly(tables: Tables, saved: FloatArray, less: int, more: int, recomputed:
     batch = tables.batch
     saving = batch.memory.layer[..., less] - batch.memory.layer[..., more]
     left = need(tables, less, more) - _weighted_instants(recomputed, saving)
-    time = run_time(tables, less) + _weighted(recomputed, prices(batch, less, more))
+    time = run_time(tables, less) + weighted(recomputed, prices(batch, less, more))
     return time, left.max(axis=2) <= _room(batch, saved)
 
 
@@ -184,12 +184,13 @@ def _tried(
     count, high, relaxed = start
     batch = tables.batch
     dear = (prices(batch, *modes).min(axis=-1) >= 0)[:, None, None]
+    count = _least_fitting(tables, saved, modes, count, high)
     possible, found = count > 0, np.zeros(count.shape, dtype=bool)
     reached = np.full(count.shape, np.inf)
     for attempt in range(TRIES + 1):
         recomputed = windows(batch.shape).firsts(count)
         if attempt == TRIES:
-            time = run_time(tables, modes[0]) + _weighted(recomputed, prices(batch, *modes))
+            time = run_time(tables, modes[0]) + weighted(recomputed, prices(batch, *modes))
             relaxed = np.where(dear & ~found & possible, time, relaxed)
             break
         time, fits = exactly(tables, saved, *modes, recomputed)
@@ -204,6 +205,26 @@ def _tried(
     return StageTime(
         _with_validity(batch, relaxed, possible), _with_validity(batch, reached, found), np.where(found, count, 0)
     )
+
+
+def _least_fitting(
+    tables: Tables, saved: FloatArray, modes: tuple[int, int], count: FloatArray, high: FloatArray
+) -> FloatArray:
+    """The first count that fits, by halving, where every recomputed layer frees memory and none gains time.
+
+    Elsewhere, and where none fits, a count that no fitting one is below.
+    """
+    batch = tables.batch
+    saving = batch.memory.layer[..., modes[0]] - batch.memory.layer[..., modes[1]]
+    monotone = ((saving.min(axis=(1, 2, 3)) >= 0) & (prices(batch, *modes).min(axis=-1) >= 0))[:, None, None]
+    low, top = count, np.where(monotone & (count > 0), np.minimum(high, windows(batch.shape).length), count)
+    for _ in range(int(windows(batch.shape).length[-1]).bit_length()):
+        if bool((low >= top).all()):
+            break
+        middle = np.floor((low + top) / 2)
+        _, fits = exactly(tables, saved, *modes, windows(batch.shape).firsts(middle))
+        low, top = np.where(fits | (low >= top), low, middle + 1), np.where(fits, middle, top)
+    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,27 +258,3 @@ def counted(tables: Tables, saved: FloatArray, ranges: CountRange, count: float)
         mixed = _with_validity(batch, exact, fits & really)
     time = np.where(windows(batch.shape).length == count, ranges.whole, mixed)
     return StageTime(time, time, np.full(time.shape, float(count)))
-
-
-def triple(tables: Tables, saved: FloatArray) -> StageTime:
-    """All three modes in one stage: a lower bound by the covering relaxation of each instant.
-
-    min r1 n1 + r2 n2 subject to n1 d1 + n2 d2 >= need is need x min(r1/d1, r2/d2) over positive d.
-    """
-    batch = tables.batch
-    lacking = need(tables, NONE, FULL) - _room(batch, saved)[:, :, None, :]
-    rate = np.full(lacking.shape, np.inf)
-    for mode in (SELECTIVE, FULL):
-        saving = (batch.memory.layer[..., NONE] - batch.memory.layer[..., mode]).max(axis=-1)[..., None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rate = np.minimum(rate, np.where(saving > 0, price(batch, NONE, mode)[..., None] / saving, np.inf))
-    with np.errstate(invalid="ignore"):
-        covering = np.where(lacking > 0, lacking * rate, 0.0).max(axis=2)
-    length = windows(batch.shape).length
-    fits = np.isfinite(covering) & (length >= 3)
-    both = price(batch, NONE, SELECTIVE) + price(batch, NONE, FULL)
-    cheapest = np.minimum(np.minimum(price(batch, NONE, SELECTIVE), price(batch, NONE, FULL)), 0) * length
-    extra = np.where(cheapest < 0, cheapest, np.maximum(both, np.floor(covering * (1 - 1e-12))))
-    extra = np.where(fits, extra, 0)
-    time = _with_validity(batch, run_time(tables, NONE) + extra, fits)
-    return StageTime(time, np.full(fits.shape, np.inf), np.zeros(fits.shape))

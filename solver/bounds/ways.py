@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.arrays import FloatArray
-from solver.bounds import stage
+from solver.bounds import covering, stage
 from solver.bounds.batch import Shape, is_free, windows
 from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, StageTime, Tables
 from solver.layout import ONE_MODE
@@ -65,7 +65,7 @@ def _pattern(tables: Tables, saved: FloatArray, pattern: tuple[int, ...]) -> Sta
         return stage.single(tables, saved, pattern[0])
     if len(pattern) == 2:
         return stage.pair(tables, saved, *pattern)
-    return stage.triple(tables, saved)
+    return covering.triple(tables, saved)
 
 
 def _equal(tables: Tables, saved: FloatArray) -> StageTime:
