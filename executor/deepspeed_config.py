@@ -22,30 +22,6 @@ def exported(plan: Plan) -> dict[str, Any]:
     return config
 
 
-def with_counted_buckets(config: dict[str, Any], plan: Plan) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The reduce bucket as large as the plan's memory ledger counted it, which is no larger than the model.
-
-    DeepSpeed allocates `reduce_bucket_size` elements whatever the model's size (`setup_buckets` of
-    deepspeed/runtime/zero/stage_1_and_2.py), so that the default of 5e8 costs a small model gigabytes nobody planned.
-    """
-    from cost_models import catalog
-
-    assert plan.prediction is not None
-    assert plan.configuration is not None
-    stated = config.get("zero_optimization", {}).get("reduce_bucket_size")
-    stages = plan.prediction.memory.per_stage
-    counted = max((terms.get("buckets", 0) for s in stages for terms in s.instants_bytes.values()), default=0)
-    if stated is None or counted == 0:
-        return config, ()
-    copies = catalog.framework("deepspeed").bucket_copies
-    elements = int(counted // (copies * (4 if plan.configuration.precision == "fp32" else 2)))
-    if elements >= stated:
-        return config, ()
-    result = json.loads(json.dumps(config))
-    result["zero_optimization"]["reduce_bucket_size"] = elements
-    return result, (f"reduce_bucket_size is {elements} instead of {stated}: the model is smaller than one bucket",)
-
-
 def adapted_to_cpu(config: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What DeepSpeed's CPU accelerator can run of `config`, and the changes made.
 

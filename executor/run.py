@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cost_models.errors import SpecError
-from executor.deepspeed_config import adapted_to_cpu, exported, with_counted_buckets
+from executor.deepspeed_config import adapted_to_cpu, exported
 from executor.device import check_device
 from executor.errors import PlanRefused, RunFailed
 from executor.files import private_directory, write_text
@@ -69,10 +69,10 @@ def prepare_run(plan_path: Path, script: Script, options: LaunchOptions) -> Prep
         raise PlanRefused(f"{plan_path} states a configuration but no prediction to measure against")
     require_packages("torch", "deepspeed")
     cpu = plan.request.job.device.kind == "cpu"
-    config, adaptations = with_counted_buckets(exported(plan), plan)
+    config = exported(plan)
+    adaptations: tuple[str, ...] = ()
     if cpu:
-        config, more = adapted_to_cpu(config)
-        adaptations += more
+        config, adaptations = adapted_to_cpu(config)
     launch = prepare(plan, json.dumps(config, indent=2) + "\n", script, options, cpu=cpu)
     return PreparedRun(plan=plan, launch=launch, adaptations=adaptations, notes=notes)
 

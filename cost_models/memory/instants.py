@@ -21,6 +21,7 @@ from cost_models.memory.options import evaluation_score_bytes, option_terms
 from cost_models.memory.overheads import (
     bucket_bytes,
     budget_bytes,
+    flattened_copies,
     gathered_bytes,
     gathering,
     keeps_buckets,
@@ -91,7 +92,9 @@ def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
     accumulating.
     """
     setting = pieces.setting
-    if instant in (BACKWARD_FIRST, END_OF_BACKWARD, STEP, FIRST_STEP):
+    if instant == END_OF_BACKWARD:
+        return scaled(gradients, flattened_copies(setting))
+    if instant in (BACKWARD_FIRST, STEP, FIRST_STEP):
         return gradients
     if instant in (LOSS, BACKWARD_LAST):
         return scaled(gradients, setting.accumulating)
@@ -146,7 +149,7 @@ def _end_gradients(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         at = LOSS if before else instant
         terms = merged(terms, _present(pieces, embedding.gradients, at))
     if head is not None:
-        present = _present(pieces, head.gradients, END_OF_BACKWARD if instant == BACKWARD_LAST else instant)
+        present = _present(pieces, head.gradients, BACKWARD_FIRST if instant == BACKWARD_LAST else instant)
         if instant in (BACKWARD_LAST, BACKWARD_FIRST):
             # A root group's gradients are whole until they are reduced at the end of backward.
             present = scaled(present, np.where(gathering(setting, "root_group") > 0, setting.accumulating, 1.0))

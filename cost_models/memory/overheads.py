@@ -85,6 +85,18 @@ def bucket_bytes(setting: Setting, trained: Array) -> Any:
     return several * copies * setting.compute * bucket_parameters(setting, trained)
 
 
+@once
+def flattened_copies(setting: Setting) -> Any:
+    """Copies of a rank's gradient shard at the end of backward, when the flat one is made beside the tensors' own.
+
+    Source: deepspeed `runtime/zero/stage_1_and_2.py`, independent_gradient_partition_epilogue.
+    """
+    zero = np.asarray(setting.strategy.zero_stage)
+    shards = zero >= setting.fact("gradients_sharded_from")
+    flattens = shards & (zero < setting.fact("weights_sharded_from")) & ~np.asarray(setting.offloads_gradients)
+    return np.where(flattens, 1.0 + setting.fact("flattened_gradients"), 1.0)
+
+
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
     """Kernel workspaces inside the caching allocator, larger in deterministic mode; none on a CPU. [bytes]
 

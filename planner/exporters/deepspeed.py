@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from packaging.specifiers import SpecifierSet
 
-from cost_models import catalog
+from cost_models.job import Job
+from cost_models.memory.buffers import buffer_sizes
 from cost_models.specs.configuration import Configuration
 from planner.exporters.base import Artifact, ExportOptions, header, job_losses
 from planner.exporters.launch import launch_script
@@ -59,7 +60,7 @@ class DeepSpeedExporter:
         losses = self.unsupported(plan)
         about = header(plan, self.name) | {"valid_for": f"deepspeed {self.versions}"}
         config: dict[str, Any] = {"_meshwright": about | ({"lost": list(losses)} if losses else {})}
-        config |= ds_config(plan.configuration, options)
+        config |= ds_config(plan.request.job, plan.configuration, options)
         notes = _notes(plan.configuration, options, losses)
         settings = {"_meshwright": about} | model_settings(plan.configuration)
         return (
@@ -78,7 +79,7 @@ def _offload_ratio(c: Configuration) -> float:
     return sum(stage.optimizer_layers_offloaded for stage in c.stages) / layers
 
 
-def ds_config(c: Configuration, options: ExportOptions) -> dict[str, Any]:
+def ds_config(job: Job, c: Configuration, options: ExportOptions) -> dict[str, Any]:
     """The configuration as deepspeed.initialize takes it; nothing decided is left as "auto"."""
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": c.micro_batch_size,
@@ -97,7 +98,7 @@ def ds_config(c: Configuration, options: ExportOptions) -> dict[str, Any]:
     if c.precision in ("bf16", "fp16"):
         config[c.precision] = {"enabled": True}
     config |= _optimizer(c, options)
-    config["zero_optimization"] = _zero(c)
+    config["zero_optimization"] = _zero(job, c)
     if c.gradient_compression in _COMPRESSED_DTYPE:
         config["communication_data_type"] = _COMPRESSED_DTYPE[c.gradient_compression]
     if c.activation_offload:
@@ -115,25 +116,25 @@ def _optimizer(c: Configuration, options: ExportOptions) -> dict[str, Any]:
     return out
 
 
-def _zero(c: Configuration) -> dict[str, Any]:
-    """The buffer sizes are those that the memory ledger counted."""
+def _zero(job: Job, c: Configuration) -> dict[str, Any]:
+    """The buffer sizes are those that the memory ledger counted: DeepSpeed allocates what is stated, used or not."""
     zero: dict[str, Any] = {"stage": c.zero_stage}
     if c.zero_stage == 0:
         return zero
-    facts = catalog.framework("deepspeed")
+    sizes = buffer_sizes(job, c)
     zero |= {
         "contiguous_gradients": True,
         "overlap_comm": c.communication_overlap,
-        "reduce_bucket_size": facts.bucket_parameters,
+        "reduce_bucket_size": sizes.bucket,
     }
     if c.zero_stage < 3:
-        zero["allgather_bucket_size"] = facts.bucket_parameters
+        zero["allgather_bucket_size"] = sizes.bucket
     else:
         zero |= {
-            "stage3_max_live_parameters": facts.live_parameters,
-            "stage3_max_reuse_distance": facts.live_parameters,
-            "stage3_prefetch_bucket_size": facts.prefetch_parameters,
-            "stage3_param_persistence_threshold": facts.persistent_parameters,
+            "stage3_max_live_parameters": sizes.live,
+            "stage3_max_reuse_distance": sizes.live,
+            "stage3_prefetch_bucket_size": sizes.prefetch,
+            "stage3_param_persistence_threshold": sizes.persistent,
         }
     ratio = _offload_ratio(c)
     if ratio > 0:

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from cost_models import catalog
 from cost_models.errors import BrokenRule, UnknownName
+from cost_models.memory import memory_ledger
+from cost_models.parameters import total_parameters
 from planner.errors import ExportUnsupported
 from planner.exporters import EXPORTERS, ExportOptions, exporter, render, targets
 from planner.plan import Plan
+from planner.question import Question
 from tests.unit.planner.plans import configuration, infeasible, pipeline, plan, question
 
 
@@ -49,11 +53,44 @@ def test_nothing_is_left_to_guessing() -> None:
     assert "auto" not in set(strings(config(plan())))
 
 
+def small(**model: Any) -> Question:
+    """The question of a model smaller than any of DeepSpeed's default buffers."""
+    whole = question()
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "vocab_size": 8192, "head_dim": 16}
+    return whole.model_copy(update={"model": whole.model.model_copy(update=sizes | model)})
+
+
 def test_zero_3_states_the_buffers_that_were_counted() -> None:
     zero = config(plan(configuration(zero_stage=3)))["zero_optimization"]
     assert zero["stage"] == 3
-    assert zero["stage3_max_live_parameters"] > 0
+    assert zero["stage3_max_live_parameters"] == 1_000_000_000
+    assert zero["stage3_prefetch_bucket_size"] == 50_000_000
     assert "allgather_bucket_size" not in zero
+
+
+@pytest.mark.parametrize(
+    ("stage", "keys"),
+    [
+        (1, ("reduce_bucket_size", "allgather_bucket_size")),
+        (2, ("reduce_bucket_size", "allgather_bucket_size")),
+        (3, ("reduce_bucket_size", "stage3_max_live_parameters", "stage3_max_reuse_distance")),
+    ],
+)
+def test_no_buffer_is_larger_than_the_model(stage: int, keys: tuple[str, ...]) -> None:
+    made = plan(configuration(zero_stage=stage), request=small())
+    zero = config(made)["zero_optimization"]
+    parameters = total_parameters(made.request.model)
+    assert {zero[key] for key in keys} == {parameters}
+    assert zero.get("stage3_prefetch_bucket_size", 0) <= parameters
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_the_bucket_is_as_large_as_the_memory_ledger_counts(stage: int) -> None:
+    chosen, asked = configuration(zero_stage=stage), small()
+    elements = config(plan(chosen, request=asked))["zero_optimization"]["reduce_bucket_size"]
+    ledger = memory_ledger(asked.job, chosen, catalog.calibration(), oom_risk=0.01)
+    copies = 1 if stage == 3 else 2
+    assert ledger.stages[0].instants["end_of_backward"]["buckets"] == 2 * copies * elements
 
 
 def test_partial_offload_is_a_ratio_under_zero_3() -> None:

@@ -118,6 +118,14 @@ def test_deepspeeds_gradient_partition_exists_throughout_where_weights_are_shard
     assert term(kept, "loss", "gradients") == 0
 
 
+def test_deepspeed_flattens_its_gradient_shard_while_the_buckets_exist() -> None:
+    named = ledger(zero_stage=2, data_parallel=8)
+    at_the_end = term(named, "end_of_backward", "gradients")
+    assert at_the_end == pytest.approx(2 * term(named, "optimizer_step", "gradients"))
+    others = [ledger(zero_stage=z, data_parallel=8) for z in (1, 3)]
+    assert all(term(n, "end_of_backward", "gradients") == term(n, "optimizer_step", "gradients") for n in others)
+
+
 def test_buckets_are_no_larger_than_what_adapters_train() -> None:
     adapted = ledger(zero_stage=2, data_parallel=8, training={"method": "lora"})
     full = ledger(zero_stage=2, data_parallel=8)
