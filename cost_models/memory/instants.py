@@ -19,7 +19,9 @@ from cost_models.memory.activations import (
 from cost_models.memory.logits import evaluation_terms, held_outputs, loss_terms
 from cost_models.memory.options import evaluation_score_bytes, option_terms
 from cost_models.memory.overheads import (
+    accumulated_copies,
     bucket_bytes,
+    buckets_linger,
     budget_bytes,
     flattened_copies,
     gathered_bytes,
@@ -93,8 +95,10 @@ def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
     """
     setting = pieces.setting
     if instant == END_OF_BACKWARD:
-        return scaled(gradients, flattened_copies(setting))
-    if instant in (BACKWARD_FIRST, STEP, FIRST_STEP):
+        return scaled(gradients, accumulated_copies(setting) + flattened_copies(setting))
+    if instant == BACKWARD_FIRST:
+        return scaled(gradients, accumulated_copies(setting))
+    if instant in (STEP, FIRST_STEP):
         return gradients
     if instant in (LOSS, BACKWARD_LAST):
         return scaled(gradients, setting.accumulating)
@@ -125,7 +129,9 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         parts.append(held_outputs(setting))
     parts.append(_end_gradients(pieces, stage_class, instant))
     parts.append(_gathered(pieces, stage_class, instant))
-    during = 1.0 if instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD) else keeps_buckets(setting)
+    during: Any = 1.0 if instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD) else keeps_buckets(setting)
+    if instant == LOSS:
+        during = np.maximum(during, buckets_linger(setting))
     parts.append({"buckets": during * bucket_bytes(setting, pieces.trained)})
     if instant in (LOSS, BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"dummy_weight_gradients": _dummy_gradient(pieces)})
@@ -149,7 +155,7 @@ def _end_gradients(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         at = LOSS if before else instant
         terms = merged(terms, _present(pieces, embedding.gradients, at))
     if head is not None:
-        present = _present(pieces, head.gradients, BACKWARD_FIRST if instant == BACKWARD_LAST else instant)
+        present = _present(pieces, head.gradients, STEP if instant == BACKWARD_LAST else instant)
         if instant in (BACKWARD_LAST, BACKWARD_FIRST):
             # A root group's gradients are whole until they are reduced at the end of backward.
             present = scaled(present, np.where(gathering(setting, "root_group") > 0, setting.accumulating, 1.0))

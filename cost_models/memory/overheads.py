@@ -86,15 +86,38 @@ def bucket_bytes(setting: Setting, trained: Array) -> Any:
 
 
 @once
+def buckets_linger(setting: Setting) -> Any:
+    """Whether the buckets of one micro-batch are still there at the loss of the next: 1 or 0.
+
+    ZeRO-1 reduces, and frees its buckets, after the last micro-batch only.
+    Source: deepspeed `runtime/engine.py`, allreduce_gradients; `runtime/zero/stage_1_and_2.py`, setup_buckets.
+    """
+    s = setting.strategy
+    several = (np.asarray(s.gradient_accumulation_steps) > 1) & (np.asarray(s.pipeline_parallel) == 1)
+    whole = np.asarray(s.zero_stage) < setting.fact("gradients_sharded_from")
+    return np.where(several & whole & (setting.fact("flattened_gradients") > 0), 1.0, 0.0)
+
+
+@once
 def flattened_copies(setting: Setting) -> Any:
-    """Copies of a rank's gradient shard at the end of backward, when the flat one is made beside the tensors' own.
+    """Further copies of a rank's gradient shard at the end of backward, where a flat one is made beside the tensors'.
 
     Source: deepspeed `runtime/zero/stage_1_and_2.py`, independent_gradient_partition_epilogue.
     """
     zero = np.asarray(setting.strategy.zero_stage)
     shards = zero >= setting.fact("gradients_sharded_from")
     flattens = shards & (zero < setting.fact("weights_sharded_from")) & ~np.asarray(setting.offloads_gradients)
-    return np.where(flattens, 1.0 + setting.fact("flattened_gradients"), 1.0)
+    return np.where(flattens, setting.fact("flattened_gradients"), 0.0)
+
+
+@once
+def accumulated_copies(setting: Setting) -> Any:
+    """Copies of a rank's gradient shard in backward: its own and, where micro-batches are added up, the sum so far.
+
+    Source: deepspeed `runtime/zero/stage_1_and_2.py`, all_grad_tensors.
+    """
+    several = np.asarray(setting.strategy.gradient_accumulation_steps) > 1
+    return 1.0 + np.where(several, np.minimum(flattened_copies(setting), 1.0), 0.0)
 
 
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:

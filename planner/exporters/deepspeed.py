@@ -20,6 +20,10 @@ _COMPRESSED_DTYPE: Final = {"fp16": "fp16", "bf16": "bfp16"}
 """`communication_data_type` as deepspeed/runtime/config.py spells it."""
 
 
+_MOMENTUM: Final = 0.9
+"""Of SGD, whose momentum buffer the memory ledger counts; torch's own default is none. Megatron-LM's default."""
+
+
 class DeepSpeedExporter:
     """Keys: deepspeed/runtime/{config,zero/config,tensor_parallel/config}.py of these releases."""
 
@@ -109,7 +113,9 @@ def ds_config(job: Job, c: Configuration, options: ExportOptions) -> dict[str, A
 def _optimizer(c: Configuration, options: ExportOptions) -> dict[str, Any]:
     out: dict[str, Any] = {}
     if c.optimizer in _OPTIMIZERS:
-        parameters = {} if options.learning_rate is None else {"lr": options.learning_rate}
+        parameters: dict[str, Any] = {} if options.learning_rate is None else {"lr": options.learning_rate}
+        if c.optimizer == "sgd":
+            parameters["momentum"] = _MOMENTUM
         out["optimizer"] = {"type": _OPTIMIZERS[c.optimizer], "params": parameters}
     if c.optimizer in _UNTESTED and c.zero_stage > 0:
         out["zero_allow_untested_optimizer"] = True

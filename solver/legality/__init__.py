@@ -10,8 +10,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 import numpy as np
-import yaml
 
+from cost_models.catalog import read_yaml
 from cost_models.job import Job
 from cost_models.specs.choices import Backend
 from solver.domains import CHOICES, FLAGS
@@ -63,7 +63,7 @@ class Legality:
 
 
 def _read(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = yaml.safe_load(files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
+    data: dict[str, Any] = read_yaml(files(__package__).joinpath(f"{name}.yaml"))
     return data
 
 

@@ -111,6 +111,11 @@ def test_what_the_script_must_do_is_beside_it() -> None:
     assert settings["recompute_stages"] == [{"layers": [0, 32], "full": [0, 12], "selective": [12, 12], "interval": 1}]
 
 
+def test_sgd_has_the_momentum_that_the_memory_ledger_counts() -> None:
+    made = plan(configuration(optimizer="sgd"))
+    assert config(made, learning_rate=0.1)["optimizer"] == {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
+
+
 def test_the_learning_rate_is_the_callers() -> None:
     assert config(plan())["optimizer"]["params"] == {}
     assert config(plan(), learning_rate=1e-4)["optimizer"]["params"] == {"lr": 1e-4}

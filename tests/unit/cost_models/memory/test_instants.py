@@ -126,6 +126,15 @@ def test_deepspeed_flattens_its_gradient_shard_while_the_buckets_exist() -> None
     assert all(term(n, "end_of_backward", "gradients") == term(n, "optimizer_step", "gradients") for n in others)
 
 
+def test_deepspeeds_accumulation_adds_a_shard_under_zero_2_and_keeps_the_buckets_under_zero_1() -> None:
+    one, two = ({"zero_stage": z, "data_parallel": 8, "gradient_accumulation_steps": 2} for z in (1, 2))
+    shard = term(ledger(**two), "optimizer_step", "gradients")
+    assert 1.5 * shard < term(ledger(**two), "backward_first_layer", "gradients") < 2 * shard, "no embedding's yet"
+    assert term(ledger(**two), "end_of_backward", "gradients") == pytest.approx(3 * shard)
+    assert term(ledger(**two), "loss", "buckets") == 0
+    assert term(ledger(**one), "loss", "buckets") == term(ledger(**one), "end_of_backward", "buckets") > 0
+
+
 def test_buckets_are_no_larger_than_what_adapters_train() -> None:
     adapted = ledger(zero_stage=2, data_parallel=8, training={"method": "lora"})
     full = ledger(zero_stage=2, data_parallel=8)
