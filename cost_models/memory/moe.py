@@ -1,6 +1,5 @@
 """Mixture of experts: routed tokens, their copies and the router's tensors. [bytes per token and rank]"""
 
-
 from cost_models.memory.activations import Saved
 from cost_models.memory.setting import Setting
 

@@ -45,11 +45,7 @@ def test_inner_problem_equals_enumeration(seed: int) -> None:
             reached = cost(row, layout)
             if reached.fits and expressible(row, layout):
                 assert reached.time == bounds.upper[i] >= fastest
-        if (
-            bounds.lower[i] == bounds.upper[i]
-            and way is not None
-            and expressible(row, layout_of(rows.take([i]), *way))
-        ):
+        if bounds.lower[i] == bounds.upper[i] and way is not None and expressible(row, layout_of(rows.take([i]), *way)):
             assert fastest == bounds.upper[i]
 
 

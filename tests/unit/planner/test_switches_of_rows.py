@@ -139,7 +139,8 @@ def test_torchtitan_compiles_its_loss_from_a_date_on(ref: str, tp: int, compiled
 
 
 def test_loops_that_hold_outputs_pay_for_their_logits() -> None:
-    small: dict[str, Any] = {"model": "llama-3.2-1b", "layers": None, "hidden": None, "heads": None, "ffn_hidden": None, "vocab": None,
+    small: dict[str, Any] = {"model": "llama-3.2-1b", "layers": None, "hidden": None, "heads": None, "ffn_hidden": None,
+                             "vocab": None,
              "n_gpus": 1, "gpus_per_node": 1, "framework": "transformers + peft", "method": "lora"}  # fmt: skip
     held = allocated(row("kept_outputs=yes", **small))
     dropped = allocated(row("kept_outputs=no", **small))

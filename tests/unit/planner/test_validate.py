@@ -143,8 +143,11 @@ def test_verdicts(tmp_path: Path, usable: int, verdict: str, counts: dict[str, i
         ({"peak_mem_gb": 40, "mem_kind": "unknown"}, "peak_memory", "mem_kind unknown"),
         ({"peak_mem_gb": 40}, "peak_memory", "mem_kind not stated"),
         ({"peak_mem_gb": 40, "mem_kind": "reserved", "gpu": "A100"}, "peak_memory", "ambiguous device"),
-        ({"peak_mem_gb": 40, "mem_kind": "allocated", "notes": "mtp-num-layers=1"}, "peak_memory",
-         "multi-token prediction heads not modelled for memory"),
+        (
+            {"peak_mem_gb": 40, "mem_kind": "allocated", "notes": "mtp-num-layers=1"},
+            "peak_memory",
+            "multi-token prediction heads not modelled for memory",
+        ),
         ({"peak_mem_gb": 40, "mem_kind": "allocated", "recompute": ""}, "peak_memory", "recompute not stated"),
         ({"outcome": "ok", "gpu": "A100"}, "verdict", "ambiguous device"),
         ({"outcome": "ok", "precision": "nvfp4"}, "verdict", "precision not modelled"),
@@ -195,7 +198,8 @@ def test_what_a_row_leaves_open_is_reported_as_scenarios(tmp_path: Path) -> None
         return replace(Fixed().memory(case), stages=_scaled(size * GIB))
 
     pricing = Pricing(time=Fixed().time, memory=by_kernel)
-    rows = [{"peak_mem_gb": at, "mem_kind": "allocated", "flash_attn": said} for at, said in ((60, "auto"), (30, "yes"))]
+    said = ((60, "auto"), (30, "yes"))
+    rows = [{"peak_mem_gb": at, "mem_kind": "allocated", "flash_attn": kernel} for at, kernel in said]
     report = run(tmp_path, *({**row, "notes": "memory_unit=GiB"} for row in rows), pricing=pricing)
     found = entry(report, "peak_memory")
     assert found["open"] == {"used": 1, "covered": 1.0, "spread": 2.0}

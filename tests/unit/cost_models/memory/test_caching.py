@@ -1,6 +1,7 @@
 """The copy of PyTorch's caching allocator, against its documented rules."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_an_expandable_pool_grows_instead_of_fragmenting() -> None:
 def test_any_history_keeps_the_books(expandable: bool) -> None:
     draw = random.Random(7)
     memory = CachingAllocator(expandable=expandable)
-    held = []
+    held: list[Any] = []
     for _ in range(3000):
         if held and draw.random() < 0.5:
             memory.release(held.pop(draw.randrange(len(held))))

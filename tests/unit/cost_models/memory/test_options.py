@@ -98,7 +98,7 @@ def test_zero_3_steps_one_sub_group_at_a_time() -> None:
 
 def test_megatron_deepspeed_opens_communicators_of_the_model_and_of_all_ranks() -> None:
     group = catalog.calibration()("communicator.group")
-    split = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2,
+    split: dict[str, Any] = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2,
              "stages": [{"layers": 4, "recompute": {"none": 4}}] * 2}  # fmt: skip
     sizes = [ledger(backend=name, **split).communicator_bytes for name in ("megatron", "megatron-deepspeed")]
     assert sizes[1] - sizes[0] == pytest.approx(2 * group)
