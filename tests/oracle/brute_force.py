@@ -68,7 +68,9 @@ def _deepspeed(job: Job, c: Mapping[str, Any]) -> bool:
 
 
 def _megatron(job: Job, c: Mapping[str, Any]) -> bool:
-    if c["zero_stage"] > 1 and (c["pipeline_parallel"] > 1 or c["tensor_parallel"] > 1):
+    if c["zero_stage"] > 1 and c["pipeline_parallel"] > 1:
+        return False
+    if job.training.method != "full":
         return False
     if job.model.moe and c["tensor_parallel"] > 1 and not c["sequence_parallel"]:
         return False
@@ -79,7 +81,7 @@ def _megatron(job: Job, c: Mapping[str, Any]) -> bool:
     if c["gradient_compression"] == "bf16" and c["precision"] not in ("bf16", "fp8"):
         return False
     known = c["gradient_compression"] in ("none", "bf16") and c["cross_entropy"] in ("vocab_parallel", "fused")
-    return known and c["attention"] in ("flash", "eager") and job.training.method != "qlora"
+    return known and c["attention"] in ("flash", "eager")
 
 
 def _fsdp(job: Job, c: Mapping[str, Any]) -> bool:
