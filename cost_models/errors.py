@@ -13,6 +13,9 @@ Floors above add their own leaves in their own module. Infeasible is a result, n
 import difflib
 from collections.abc import Iterable
 
+_FEW = 12
+"""Most names that one line lists."""
+
 
 class MeshwrightError(Exception):
     """Base of all deliberate errors. `str(error)` is one line fit for a user."""
@@ -35,10 +38,14 @@ class UnknownName(SpecError):
     """A name that no catalogue knows."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        """Offer the closest of the `known` names."""
+        """Offer the closest of the `known` names, or all of them where none is close and they are few."""
         self.name = name
-        near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=3, cutoff=0.4)
-        super().__init__(f"unknown {kind} {name!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+        names = [k.lower() for k in known]
+        near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.4)
+        offer = f"; did you mean {', '.join(near)}?" if near else ""
+        if not near and 0 < len(names) <= _FEW:
+            offer = f"; known: {', '.join(names)}"
+        super().__init__(f"unknown {kind} {name!r}{offer}")
 
 
 class BrokenRule(SpecError):

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from planner.version import __version__
-from service import problems
+from service import interface, problems
 from service.jobs.pool import SpawnPool, WorkPool
 from service.jobs.store import Jobs
 from service.limits import BodyLimit
@@ -31,6 +31,7 @@ def create_app(settings: ServiceSettings | None = None, *, pool: WorkPool | None
         description=DESCRIPTION,
         lifespan=_lifespan,
         generate_unique_id_function=_operation_id,
+        docs_url=None,  # service.interface serves it
         redoc_url=None,
     )
     app.state.settings = settings
@@ -38,6 +39,7 @@ def create_app(settings: ServiceSettings | None = None, *, pool: WorkPool | None
     app.state.jobs = Jobs(app.state.pool, kept=settings.kept_plans, max_waiting=settings.max_waiting)
     for router in (plans.router, estimates.router, catalogue.router, health.router):
         app.include_router(router)
+    interface.install(app)
     problems.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(RequestLog)  # the last added is the outermost

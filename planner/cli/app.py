@@ -113,5 +113,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _failed(error: MeshwrightError) -> int:
-    typer.echo(f"meshwright: {' '.join(str(error).split())}", err=True)
+    text = " ".join(str(error).split())
+    lists = {"unknown device": "devices", "unknown model": "models"}
+    verb = next((verb for start, verb in lists.items() if start in text), None)
+    if verb is not None and "did you mean" not in text:
+        text += f"; `meshwright {verb}` lists them"
+    typer.echo(f"meshwright: {text}", err=True)
     return USAGE if isinstance(error, SpecError) else getattr(error, "exit_code", OTHER)

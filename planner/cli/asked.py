@@ -86,6 +86,10 @@ def read_request(data: dict[str, Any]) -> "PlanRequest":
     for key, flag in (("model", "--model"), ("cluster", "--device and --gpus"), ("training", "--sequence-length")):
         if key not in data:
             raise SpecError(f"{key} is missing: give a request with -f, or {flag}")
+    stated = data["training"]
+    for key in ("sequence_length", "global_batch_size"):
+        if isinstance(stated, dict) and key not in stated:
+            raise SpecError(f"training.{key} is missing: give --{key.replace('_', '-')}")
     return PlanRequest.read(data)
 
 
@@ -124,8 +128,10 @@ def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
         if gpus > usual and gpus % usual:
             raise BrokenRule(f"--gpus {gpus} is no multiple of the {usual} GPUs of a node; give --nodes")
         nodes = max(1, gpus // usual)
-    if nodes < 1 or gpus % nodes:
-        raise BrokenRule(f"--gpus {gpus} does not divide over {nodes} nodes; give --nodes")
+    if nodes < 1:
+        raise BrokenRule(f"--nodes {nodes} must be at least 1")
+    if gpus % nodes:
+        raise BrokenRule(f"--gpus {gpus} does not divide over --nodes {nodes}")
     return nodes, gpus // nodes
 
 

@@ -18,8 +18,11 @@ def models_command(text: Filter = "", as_json: asked.Json = False) -> None:
     if as_json:
         output.print_json([{"name": s.name, "parameters": total_parameters(s)} | _shape(s) for s in specs])
         return
+    if not specs:
+        output.say(f"no model preset's name contains {text!r}")
+        return
     rows = [(s.name, f"{total_parameters(s):,}", *(str(v) for v in _shape(s).values())) for s in specs]
-    header = ("name", "parameters", *(key.replace("_", " ") for key in _shape(specs[0]))) if specs else ("name",)
+    header = ("name", "parameters", *(key.replace("_", " ") for key in _shape(specs[0])))
     _table("Model presets", header, rows)
 
 
@@ -42,6 +45,9 @@ def devices_command(text: Filter = "", as_json: asked.Json = False) -> None:
     specs = [spec for spec in catalog.devices() if text.lower() in spec.name]
     if as_json:
         output.print_json([spec.model_dump(mode="json") for spec in specs])
+        return
+    if not specs:
+        output.say(f"no device's name contains {text!r}")
         return
     rows: list[tuple[str, ...]] = [
         (

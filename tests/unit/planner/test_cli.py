@@ -103,6 +103,11 @@ def test_an_estimate_that_does_not_fit_exits_with_3(capsys: Captured) -> None:
             "training.sequence_length: Input should be greater than 0; got -4",
         ),
         (["plan", *FLAGS, "--export", "deepsped"], "unknown export target 'deepsped'; did you mean deepspeed?"),
+        (["plan", *FLAGS, "--export", "zzz"], "unknown export target 'zzz'; known: deepspeed, megatron"),
+        (["plan", *FLAGS, "--device", "zzz"], "unknown device 'zzz'; `meshwright devices` lists them"),
+        (["plan", *FLAGS, "--nodes", "0"], "--nodes 0 must be at least 1"),
+        (["plan", *FLAGS, "--nodes", "3"], "--gpus 8 does not divide over --nodes 3"),
+        (["plan", "--model", "gpt2", "--device", "t4", "--sequence-length", "128"], "give --global-batch-size"),
         (["estimate", *FLAGS, "--set", "tensor_parallel=3"], "which does not divide the 8 GPUs"),
         (["export", "none.json", "--to", "deepspeed"], "none.json: No such file or directory"),
     ],
@@ -115,6 +120,16 @@ def test_a_wrong_command_line_is_one_line_and_exits_with_2(
     assert message in err
     assert err.count("\n") == 1
     assert out == ""
+
+
+@pytest.mark.parametrize("verb", ["models", "devices"])
+def test_a_filter_that_nothing_meets_says_so(verb: str, capsys: Captured) -> None:
+    assert main([verb, "zzz"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "name contains 'zzz'" in err
+    assert main([verb, "zzz", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_an_unknown_option_is_usage(capsys: Captured) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -98,3 +99,17 @@ def test_a_setting_out_of_range_is_named_in_one_line(monkeypatch: Any) -> None:
 )
 def test_what_counts_as_this_machine(host: str, local: bool) -> None:
     assert is_loopback(host) is local
+
+
+def test_the_page_of_the_interface_needs_no_other_host() -> None:
+    with client() as http:
+        page = http.get("/docs").text
+        named = re.findall(r'(?:src|href)="([^"]+)"', page)
+        assert len(named) == 3
+        for path in named:
+            assert path.startswith("/docs/files/"), path
+            answer = http.get(path)
+            assert answer.status_code == 200
+            assert answer.content
+        assert "/openapi.json" in page
+        assert http.get("/docs/files/../core.py").status_code == 404
