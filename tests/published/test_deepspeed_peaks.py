@@ -42,6 +42,7 @@ def test_the_ledger_predicts_the_measured_peak(row: dict[str, str]) -> None:
         "configuration": {
             "data_parallel": 2, "zero_stage": int(row["zero_stage"]), "micro_batch_size": micro,
             "recompute": row["recompute"],
+            "communication_overlap": row["communication_overlap"] == "true",
         },
     }  # fmt: skip
     resolved = resolve(PlanRequest.read(request))
