@@ -16,6 +16,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from solver.bounds.batch import Batch
+from solver.bounds.first import least_host
 from solver.bounds.offload import Level
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import layout_of, row_bounds
@@ -172,6 +173,7 @@ class Search:
         memory, least = with_memory(self.problem, self.prices, rows, self.caps)
         if self.pruning.necessary_memory:
             keep = least <= memory.capacity
+            keep &= least_host(memory, rows.strategy, self.problem.job.pool.gpus_per_node) <= memory.host_capacity
             if self.objective.goal == "memory":
                 keep &= ~np.asarray(self._beaten(least / MEMORY_UNIT))
             if not keep.any():
@@ -229,6 +231,11 @@ class Search:
             limit = goal_limit(float(self.incumbent.value) * (1 + MARGIN) / weights)
         if self.objective.goal == "memory":
             return self._bound_peak(group, at, batch)
+        if self.incumbent is None and self.pruning.necessary_memory:
+            fits = peak_bound(batch) <= batch.memory.capacity
+            at, batch, weights = at[fits], batch.take(fits), weights[fits]
+            if not len(at):
+                return []
         bounds = row_bounds(batch, limit)
         if self.objective.goal == "feasible":
             lower, upper = np.where(np.isfinite(bounds.lower), 0.0, np.inf), bounds.upper

@@ -1,6 +1,6 @@
 """The nearest miss: the legal configuration that overflows the device by least, and by how much in each phase."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from cost_models.ledger import MemoryLedger, estimate
 from cost_models.specs.configuration import Configuration
 from solver.best_first import reduced
-from solver.bounds.first import least_memory
+from solver.bounds.first import least_host, least_memory
 from solver.bounds.peak import peak_bound
 from solver.caps import caps
 from solver.dominance import Pruning
@@ -45,14 +45,25 @@ _Candidate = tuple[float, int, Group, int]
 
 
 def nearest_miss(problem: Problem, *, host_memory: bool = True) -> NearestMiss | None:
-    """The configuration with the least excess over its device's capacity; None when none is legal or meets the host.
+    """The configuration with the least excess over its device's capacity; None when none is legal.
 
-    Rows are taken by a lower bound on their excess, each solved exactly for its least peak, until no bound is below
-    the best.
+    With `host_memory` only configurations that the nodes can hold count; where there are none, those that need least
+    of a node.
     """
+    at = reduced(problem, spaces(problem), Pruning())
+    best = _nearest(problem, at, host_memory=host_memory)
+    if best is None and host_memory:
+        best = _nearest(problem, at, host_memory=False, leanest=True)
+    return None if best is None else _priced(problem, *best)
+
+
+def _nearest(
+    problem: Problem, at: Sequence[BackendSpace], *, host_memory: bool, leanest: bool = False
+) -> tuple[int, Configuration] | None:
+    """Rows are taken by a lower bound on their excess, each solved exactly for its least peak, until none is below."""
     best: tuple[int, Configuration] | None = None
-    for index, space in enumerate(reduced(problem, spaces(problem), Pruning())):
-        for floor, candidates in _candidates(problem, index, space, host_memory):
+    for index, space in enumerate(at):
+        for floor, candidates in _candidates(problem, index, space, host_memory, leanest):
             if best is not None and floor >= best[0]:
                 break
             for lower, capacity, group, i in candidates:
@@ -64,11 +75,11 @@ def nearest_miss(problem: Problem, *, host_memory: bool = True) -> NearestMiss |
                 if answer.cost is not None and answer.layout is not None:
                     chosen = configuration(problem, group.rows.strategy.row(i), answer.layout)
                     best = answer.cost.memory - capacity, chosen
-    return None if best is None else _priced(problem, *best)
+    return best
 
 
 def _candidates(
-    problem: Problem, index: int, space: BackendSpace, host_memory: bool
+    problem: Problem, index: int, space: BackendSpace, host_memory: bool, leanest: bool
 ) -> Iterator[tuple[float, list[_Candidate]]]:
     """Rows of a space in chunks by ascending floor of their excess; within a chunk by ascending bound. [KiB]"""
     if not space.size:
@@ -81,6 +92,9 @@ def _candidates(
     memory = price.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk)
     room = memory_down(caps(problem).bounded(memory).capacity)
     memory = limit.bounded(memory)
+    host = least_host(memory, rows.strategy, problem.job.pool.gpus_per_node)
+    held = host <= (host.min() if leanest else memory.host_capacity)
+    rows, memory, room = rows.take(held), memory.take(held), room[held]
     least = least_memory(memory, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
     excess = memory_down(least) - room
     order = np.argsort(excess, kind="stable")

@@ -58,6 +58,8 @@ class Number:
     value: Callable[[Problem, int], int]
     most: Callable[[Problem], int]
     """Units within reach."""
+    monotone: bool = True
+    """More of it never hurts: when all within reach does not help, nothing less does."""
 
 
 def _job(problem: Problem, **parts: Any) -> Problem:
@@ -185,6 +187,7 @@ SWITCHES: Final = (
 NUMBERS: Final = (
     Number(
         name="gpus",
+        monotone=False,
         at=_more_gpus,
         value=_gpus,
         most=lambda p: max(64, 4 * p.job.pool.nodes),
@@ -202,6 +205,7 @@ NUMBERS: Final = (
     ),
     Number(
         name="global_batch_size",
+        monotone=False,
         at=_smaller_batch,
         value=_batch,
         most=lambda p: p.job.training.batch_range.max - 1,
@@ -258,6 +262,8 @@ def _moved(problem: Problem, lever: Number) -> Relaxation:
         return known[units] is not None
 
     most, low, high = lever.most(problem), 0, 1
+    if lever.monotone and most > 1 and not works(most):
+        low, high = most, most
     while high < most and not works(high):
         low, high = high, high * 2
     high = min(high, most)

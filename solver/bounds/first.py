@@ -96,3 +96,11 @@ def least_memory(
         count = np.where(each >= 0, held, np.where(fixed[:, None], held, layers.sum()))
         best = np.maximum(best, (need + count * each).max(axis=1))
     return best
+
+
+def least_host(memory: MemoryTable, strategy: Strategy, gpus_per_node: int) -> FloatArray:
+    """Lower bound on the host memory of the fullest node: its ranks with the leanest stage, nothing offloaded. (n,)"""
+    occurs = class_weights(np.asarray(strategy.pipeline_parallel)) > 0
+    leanest = np.where(occurs, memory.host_constant, np.inf).min(axis=1)
+    result: FloatArray = leanest * np.minimum(np.asarray(strategy.world_size), gpus_per_node)
+    return result
