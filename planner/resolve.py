@@ -59,10 +59,7 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
     """
     assumptions: list[Assumption] = []
     model = resolve_model(request.model)
-    assumptions += [
-        Assumption(key=f"model.{key}", value=value, from_=model.name)
-        for key, value in getattr(model, "assumptions", ())
-    ]
+    assumptions += [_read_from_config(text) for text in model.assumptions]
     pools = []
     for index, pool in enumerate(request.cluster.pools):
         found, assumed = _pool(pool, f"cluster.pools.{index}")
@@ -142,6 +139,13 @@ def _rate(stated: str | LinkSpec | None, default: str) -> str | LinkSpec | None:
         return stated
     changes = {"name": "custom", "aliases": (), "bandwidth": parse_bandwidth(stated), "source": "stated"}
     return LinkSpec.read(catalog.link(default).model_dump() | changes)
+
+
+def _read_from_config(text: str) -> Assumption:
+    """What reading a config.json took for granted, stated there as `key=value (why)`."""
+    key, _, rest = text.partition("=")
+    value, _, why = rest.partition(" (")
+    return Assumption(key=f"model.{key}", value=value, from_=why.removesuffix(")") or None)
 
 
 def _precision(
