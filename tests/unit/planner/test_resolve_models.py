@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from cost_models import catalog
 
+from cost_models import catalog
 from planner.planning import estimate
 from planner.request import PlanRequest
 from planner.resolve import resolve
