@@ -132,6 +132,8 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     during: Any = 1.0 if instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD) else keeps_buckets(setting)
     if instant == LOSS:
         during = np.maximum(during, buckets_linger(setting))
+    if instant in (BACKWARD_FIRST, END_OF_BACKWARD):
+        during = during + keeps_buckets(setting) * setting.fact("scatter_copies")
     parts.append({"buckets": during * bucket_bytes(setting, pieces.trained)})
     if instant in (LOSS, BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"dummy_weight_gradients": _dummy_gradient(pieces)})
@@ -183,7 +185,7 @@ def _gathered(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         ends = ends + gathered_bytes(setting, pieces.heads[stage_class])
         gradients = setting.compute * pieces.heads[stage_class].trained
     if instant == END_OF_BACKWARD:
-        return {}
+        return {"live_parameters": budget_bytes(setting, pieces.layers, pieces.whole)}
     live = root * ends + budget_bytes(setting, pieces.layers, pieces.whole)
     terms = {"live_parameters": live}
     if instant in (BACKWARD_LAST, BACKWARD_FIRST):

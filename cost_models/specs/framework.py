@@ -123,6 +123,8 @@ class FrameworkFacts(Spec):
     """Reduce buckets alive at once during backward under ZeRO >= 1 with overlapped communication; one without."""
     bucket_copies_sharded: NonNegativeFloat = 0
     """Reduce buckets where weights are sharded, alive from initialisation on; 0: as `bucket_copies`."""
+    scatter_copies: NonNegativeFloat = 0
+    """Flat copies of a bucket while it is reduce-scattered, where weights are sharded."""
     flattened_gradients: NonNegativeFloat = 0
     """Further copies of a rank's gradient shard at the end of backward, where gradients are sharded and weights not."""
     gradients_persist_sharded: bool = False

@@ -19,8 +19,6 @@ SIZES = {
     "vocab_size": 8192, "tie_word_embeddings": False,
 }  # fmt: skip
 TOLERANCE = 0.04
-WIDER = {("3", "full"): 0.08}
-"""Under recomputation ZeRO-3 gathers less at a time than its budget, which is what the ledger counts."""
 
 
 def rows() -> list[dict[str, str]]:
@@ -48,5 +46,4 @@ def test_the_ledger_predicts_the_measured_peak(row: dict[str, str]) -> None:
     resolved = resolve(PlanRequest.read(request))
     assert resolved.configuration is not None
     ledger = memory_ledger(resolved.job, resolved.configuration, catalog.calibration(), oom_risk=0.01)
-    tolerance = WIDER.get((row["zero_stage"], row["recompute"]), TOLERANCE)
-    assert ledger.allocated_bytes / 2**20 == pytest.approx(float(row["peak_mib"]), rel=tolerance)
+    assert ledger.allocated_bytes / 2**20 == pytest.approx(float(row["peak_mib"]), rel=TOLERANCE)
