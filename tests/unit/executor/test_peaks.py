@@ -1,5 +1,6 @@
 """The memory readings, on tensors whose size is known."""
 
+import gc
 import sys
 
 import pytest
@@ -14,6 +15,7 @@ def test_the_tracker_counts_what_was_alive_before_and_what_came_and_went() -> No
 
     from executor.peaks import tracked
 
+    gc.collect()  # what earlier tests left in cycles must not die between the two readings
     kept = torch.zeros(4 * MIB // 4)
     layer = torch.nn.Linear(256, 256, bias=False)
     layer(torch.ones(1, 256)).sum().backward()
