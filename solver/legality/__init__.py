@@ -118,6 +118,15 @@ def job_facts(job: Job) -> Mapping[str, Any]:
         "num_experts": 1 if model.moe is None else model.moe.num_experts,
         "layer_kind_count": len(model.layer_kinds),
         "tie_word_embeddings": model.tie_word_embeddings,
+        "parallel_residual": model.parallel_residual,
+        "position_embedding": model.position_embedding,
+        "embedding_norm": model.embedding_norm,
+        "embedding_projection": model.embedding_projection is not None,
+        "head_bias": model.head_bias,
+        "norms_per_layer": model.norms_per_layer,
+        "norm_affine": model.norm_affine,
+        "qk_norm": model.qk_norm,
+        "softcap": model.attention_softcap or model.logit_softcap,
         "sequence_length": job.training.sequence_length,
         "method": job.training.method,
         "optimizer": job.training.optimizer,
@@ -158,7 +167,8 @@ def layout_codes(backend: Backend, facts: Mapping[str, Any], rows: int) -> dict[
 def spelled(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of one row as a person reads them: choices by name, flags as true and false."""
     named = {
-        k: CHOICES[k][int(v)] if k in CHOICES else str(bool(v)).lower() if k in FLAGS else v for k, v in facts.items()
+        k: CHOICES[k][int(v)] if k in CHOICES else str(bool(v)).lower() if k in FLAGS or isinstance(v, bool) else v
+        for k, v in facts.items()
     }
     return {k: int(v) if isinstance(v, np.integer) else v for k, v in named.items()}
 

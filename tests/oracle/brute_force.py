@@ -12,6 +12,7 @@ from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.memory import memory_ledger
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
+from cost_models.specs.model import ModelSpec
 from cost_models.time import time_ledger
 
 Choices = Mapping[str, Sequence[Any]]
@@ -67,10 +68,16 @@ def _deepspeed(job: Job, c: Mapping[str, Any]) -> bool:
     return known and c["cross_entropy"] in ("eager", "fused") and not c["activation_offload"] and not c["cuda_graph"]
 
 
+def _plain_gpt(model: ModelSpec) -> bool:
+    odd = model.parallel_residual or model.position_embedding == "alibi" or model.embedding_norm or model.head_bias
+    odd = odd or model.embedding_projection is not None or model.attention_softcap or model.logit_softcap
+    return not odd and model.norms_per_layer == 2 and model.norm_affine and model.qk_norm != "full"
+
+
 def _megatron(job: Job, c: Mapping[str, Any]) -> bool:
     if c["zero_stage"] > 1 and c["pipeline_parallel"] > 1:
         return False
-    if job.training.method != "full":
+    if job.training.method != "full" or not _plain_gpt(job.model):
         return False
     if job.model.moe and c["tensor_parallel"] > 1 and not c["sequence_parallel"]:
         return False

@@ -65,6 +65,11 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("attention-kernels", {"attention": "sdpa"}),
         ("optimizer-known", {"optimizer": "adamw-8bit"}),
         ("no-compile", {"compile": True}),
+        ("sequential-blocks", {"parallel_residual": True}),
+        ("position-embeddings", {"position_embedding": "alibi"}),
+        ("plain-embeddings", {"embedding_norm": True}),
+        ("two-norms", {"norms_per_layer": 4}),
+        ("plain-logits", {"softcap": True}),
     ),
     "fsdp": (
         ("sharding", {"zero_stage": 1}),

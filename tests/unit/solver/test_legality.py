@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cost_models import catalog
 from cost_models.specs.choices import BACKENDS, Backend
 from solver.errors import BadLegality
-from solver.legality import broken_rules, layout_codes, legality
+from solver.legality import broken_rules, job_facts, layout_codes, legality
 from solver.rules import Expression
+from tests.oracle.instances import instance
 from tests.unit.solver.facts import OWN as BACKEND_ROWS
 from tests.unit.solver.facts import facts
 from tests.unit.solver.legality_cases import COMMON, OWN
@@ -84,3 +86,27 @@ def test_the_rule_language_runs_nothing(text: str) -> None:
 def test_a_misspelt_word_of_a_choice_is_an_error() -> None:
     with pytest.raises(BadLegality, match="'bf61' is none of bf16"):
         Expression("precision == 'bf61'")({"precision": 0})
+
+
+@pytest.mark.parametrize(
+    ("preset", "rule"),
+    [
+        ("falcon-40b", "sequential-blocks"),
+        ("gpt-neox-20b", "sequential-blocks"),
+        ("bloom-7b1", "position-embeddings"),
+        ("opt-350m", "plain-embeddings"),
+        ("gemma-2-9b", "two-norms"),
+        ("llama-2-7b", None),
+        ("gpt3-6.7b", None),
+        ("qwen3-8b", None),
+    ],
+)
+def test_megatron_runs_only_the_blocks_it_has(preset: str, rule: str | None) -> None:
+    job = instance(0).job
+    stated = job_facts(type(job)(model=catalog.model(preset), cluster=job.cluster, training=job.training))
+    ours = {rule.id for rule in legality("megatron").rules} - {rule.id for rule in legality("ddp").rules}
+    names = {"parallel_residual", "position_embedding", "embedding_norm", "embedding_projection", "head_bias"}
+    names |= {"norms_per_layer", "norm_affine", "qk_norm", "softcap"}
+    changed = {key: value for key, value in stated.items() if key in names}
+    broken = [r.id for r, _ in broken_rules("megatron", facts("megatron", **changed)) if r.id in ours]
+    assert (rule in broken) if rule else not broken
