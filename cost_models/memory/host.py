@@ -49,11 +49,16 @@ def offloaded_activation_bytes(
 
 
 def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
-    """The larger of the copies that loading and saving put on the host, per rank. [bytes]
+    r"""The larger of the copies that loading and saving put on the host, per rank. [bytes]
 
+    .. math:: \max(\text{load}, \text{save}) + \text{offloaded}
+              \ge \max(\text{load}, \text{offloaded}, \text{save} + \text{offloaded})
+
+    The phases load, step and save each need their own; adding the larger copy to what is offloaded bounds all three,
+    stays linear in the offloaded layers and never falls as more is offloaded. It is above the need by at most the
+    smaller of a load's copy and the offloaded states.
     `file`: one checkpoint file at a time; `model`: every rank reads all of it; `shard`: the rank's own tensors.
     `whole_on_host`: the model is built in fp32 before it is partitioned, as without DeepSpeed's zero.Init.
-    With an offloaded optimizer neither adds to the peak: loading comes before its states, saving reads them in place.
     """
     size = setting.compute * whole
     load = np.select(
@@ -62,9 +67,8 @@ def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
         0.0,
     )
     if setting.job.training.load == "whole_on_host":
-        return FP32 * whole * np.ones_like(setting.tensor)
-    copies = np.maximum(load, np.where(setting.says("save_copy", "shard"), stored, 0.0))
-    return np.where(np.asarray(setting.strategy.optimizer_offload) > 0, 0.0, copies)
+        load = FP32 * whole * np.ones_like(setting.tensor)
+    return np.maximum(load, np.where(setting.says("save_copy", "shard"), stored, 0.0))
 
 
 def nvme_buffer_bytes(setting: Setting, calibration: Calibration) -> Any:
