@@ -4,12 +4,18 @@ One worker, a fixed seed and a limit in deterministic units: equal rows give equ
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from ortools.sat.python import cp_model
-
-from solver.constraints import device_memory, host_memory, layers, offload, recompute, step_time, variables
 from solver.layout import Cost, Layout, Row, cost
+
+# Loading CP-SAT takes longer than most plans, which bounds alone often prove: the first row that needs it loads it.
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+    from solver.constraints import variables
+
+PARAMETERS: Final = {"num_workers": 1, "random_seed": 0}
+"""What makes answers reproducible, beside the limit in deterministic units."""
 
 Goal = Literal["time", "memory", "feasible"]
 
@@ -26,19 +32,37 @@ class Answer:
     """The layout is optimal, or none exists."""
 
 
-def solver(deterministic_time: float) -> cp_model.CpSolver:
+def solver(deterministic_time: float) -> "cp_model.CpSolver":
     """A CP-SAT solver whose answers are reproducible."""
+    from ortools.sat.python import cp_model  # noqa: PLC0415
+
     engine = cp_model.CpSolver()
-    engine.parameters.num_workers = 1
-    engine.parameters.random_seed = 0
-    engine.parameters.max_deterministic_time = deterministic_time
+    for name, value in parameters(deterministic_time).items():
+        setattr(engine.parameters, name, value)
     return engine
+
+
+def parameters(deterministic_time: float) -> dict[str, float]:
+    """Every parameter of the solver that is not its default, by CP-SAT's names."""
+    return {**PARAMETERS, "max_deterministic_time": deterministic_time}
 
 
 def build(
     row: Row, goal: Goal, *, least: int | None = None, most: int | None = None, hint: Layout | None = None
-) -> tuple[cp_model.CpModel, variables.Variables]:
+) -> "tuple[cp_model.CpModel, variables.Variables]":
     """The model of a row. `least` is a proven lower bound on its time, `most` the cutoff on the goal."""
+    from ortools.sat.python import cp_model  # noqa: PLC0415
+
+    from solver.constraints import (  # noqa: PLC0415
+        device_memory,
+        host_memory,
+        layers,
+        offload,
+        recompute,
+        step_time,
+        variables,
+    )
+
     model = cp_model.CpModel()
     chosen = variables.build(model, row)
     layers.build(model, row, chosen)
@@ -66,6 +90,8 @@ def solve_row(
     deterministic_time: float,
 ) -> Answer:
     """The best layout of a row, or the proof that none meets the cutoff."""
+    from ortools.sat.python import cp_model  # noqa: PLC0415
+
     model, chosen = build(row, goal, least=least, most=most, hint=hint)
     engine = solver(deterministic_time)
     status = engine.solve(model)

@@ -14,7 +14,7 @@ from solver.caps import Caps, caps
 from solver.dominance import Pruning
 from solver.errors import LimitReached
 from solver.incumbent import Incumbent
-from solver.inner import solver as cp_solver
+from solver.inner import parameters
 from solver.objectives import Objective, objectives
 from solver.problem import Pricing, Problem, Progress
 from solver.rows import Prices, prices
@@ -193,7 +193,8 @@ def _candidates(run: _Solve) -> Candidates:
 
 
 def _parameters(run: _Solve) -> str:
-    return " ".join(str(cp_solver(run.problem.budget.row_deterministic_time).parameters).split())
+    stated = parameters(run.problem.budget.row_deterministic_time)
+    return " ".join(f"{name}: {value:g}" for name, value in stated.items())
 
 
 def _gpus(run: _Solve) -> tuple[int, ...]:
