@@ -17,7 +17,7 @@ import numpy as np
 from cost_models.arrays import FloatArray, IntArray
 from solver.bounds.batch import Batch
 from solver.bounds.first import least_host
-from solver.bounds.offload import Level
+from solver.bounds.offload import Level, refinable
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import layout_of, row_bounds
 from solver.bounds.topology import topology_floors
@@ -222,8 +222,8 @@ class Search:
                     return []
         return still_open
 
-    def _bound(self, group: Group, at: IntArray, *, probe: bool) -> list[Open]:
-        if not probe:
+    def _bound(self, group: Group, at: IntArray, *, probe: bool, fine: bool = False) -> list[Open]:
+        if not (probe or fine):
             self.counters.bounded += len(at)
         batch, weights = group.batch.take(at), self.objective.weights(group.rows.strategy.take(at))
         limit = None
@@ -236,7 +236,7 @@ class Search:
             at, batch, weights = at[fits], batch.take(fits), weights[fits]
             if not len(at):
                 return []
-        bounds = row_bounds(batch, limit)
+        bounds = row_bounds(batch, limit, fine=fine)
         if self.objective.goal == "feasible":
             lower, upper = np.where(np.isfinite(bounds.lower), 0.0, np.inf), bounds.upper
         else:
@@ -263,7 +263,10 @@ class Search:
         ]
         self.runners_up += [row for row in rows if row.way is not None and not probe]
         closed = {int(at[k]) for k in np.nonzero(exact)[0]}
-        return [row for row in rows if row.index not in closed and not self._beaten(row.lower)]
+        left = [row for row in rows if row.index not in closed and not self._beaten(row.lower)]
+        if left and not fine and refinable(group.batch.shape):
+            return self._bound(group, np.array([row.index for row in left]), probe=probe, fine=True)
+        return left
 
     def _bound_peak(self, group: Group, at: IntArray, batch: Batch) -> list[Open]:
         lower = peak_bound(batch)

@@ -30,8 +30,13 @@ class Level:
         return self.high == 0 and not self.everything
 
 
-def levels(shape: Shape) -> tuple[Level, ...]:
-    """Levels that together cover what the rows of a shape may offload."""
+def refinable(shape: Shape) -> bool:
+    """Whether levels of width one are exact and others are not."""
+    return shape.offloads and shape.offload == SAME_COUNT and shape.stages > 1
+
+
+def levels(shape: Shape, *, fine: bool = False) -> tuple[Level, ...]:
+    """Levels that together cover what the rows of a shape may offload; `fine` ones are of width one."""
     if not shape.offloads:
         return (Level(0, 0),)
     if shape.offload == ALL_OR_NONE:
@@ -41,7 +46,7 @@ def levels(shape: Shape) -> tuple[Level, ...]:
         if shape.fixed or shape.offload == SAME_COUNT
         else shape.num_layers - shape.stages + 1
     )
-    if shape.stages == 1:
+    if shape.stages == 1 or fine:
         return tuple(Level(w - 1, w) for w in range(1, longest + 1))
     edges = sorted({*range(5), *(int(longest * i / 8) for i in range(1, 9)), longest})
     edges = [edge for edge in edges if edge <= longest]

@@ -31,15 +31,18 @@ class Bounds:
     """Of the layout behind `upper`."""
 
 
-def row_bounds(batch: Batch, limit: FloatArray | None = None) -> Bounds:
-    """Bounds of every row of a batch. Ways that cannot reach `limit` are bounded no further than that. (n,) [ticks]"""
+def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = False) -> Bounds:
+    """Bounds of every row of a batch. Ways that cannot reach `limit` are bounded no further than that. (n,) [ticks]
+
+    `fine` bounds tell every number of offloaded layers apart.
+    """
     n = len(batch)
     lower, upper = np.full(n, np.inf), np.full(n, np.inf)
     chosen: list[tuple[Way, Level] | None] = [None] * n
     limit = batch.max_time if limit is None else np.minimum(limit, batch.max_time)
     quick_times = [(way, quick_time(batch, way)) for way in ways(batch.shape)]
     tables = Tables(batch)
-    for level in offload.levels(batch.shape):
+    for level in offload.levels(batch.shape, fine=fine):
         saved: FloatArray | None = None
         ranges: CountRange | None = None
         tail = batch.shape.virtual * quick_tail(batch, level)

@@ -1,5 +1,7 @@
 """The inner problem against enumeration: CP-SAT finds the optimum, bounds enclose it, costs agree."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,21 @@ def test_inner_problem_equals_enumeration(seed: int) -> None:
                 assert reached.time == bounds.upper[i] >= fastest
         if bounds.lower[i] == bounds.upper[i] and way is not None and expressible(row, layout_of(rows.take([i]), *way)):
             assert fastest == bounds.upper[i]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fine_levels_of_offload_enclose_the_optimum_more_tightly(seed: int) -> None:
+    rows = batch(seed)
+    coarse, fine = row_bounds(rows), row_bounds(rows, fine=True)
+    for i in range(len(rows)):
+        row = rows.row(i)
+        fastest = min((paid.time for paid in map(partial(pay, row), layouts(row)) if paid.fits), default=np.inf)
+        assert coarse.lower[i] <= fine.lower[i] <= fastest
+        way = fine.way[i]
+        if np.isfinite(fine.upper[i]) and way is not None:
+            layout = layout_of(rows.take([i]), *way)
+            if cost(row, layout).fits and expressible(row, layout):
+                assert cost(row, layout).time == fine.upper[i] >= fastest
 
 
 @pytest.mark.parametrize("seed", range(scaled(40, 800)))
