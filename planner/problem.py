@@ -45,7 +45,8 @@ def requirements(resolved: ResolvedRequest) -> "tuple[Requirement, ...]":
             Requirement(
                 key=name,
                 text="offload: forbid" if forbidden else f"{name}: {domain}",
-                allowed=_allowed(name, domain, resolved),
+                allowed=_allowed(name, domain),
+                forbidden=domain.forbid,
                 minimum=domain.min,
                 maximum=domain.max,
             )
@@ -53,14 +54,10 @@ def requirements(resolved: ResolvedRequest) -> "tuple[Requirement, ...]":
     return tuple(found)
 
 
-def _allowed(name: str, domain: Domain, resolved: ResolvedRequest) -> tuple[Value, ...] | None:
-    """The listed values; where only some are forbidden, all others that the decision can take in this job."""
+def _allowed(name: str, domain: Domain) -> tuple[Value, ...] | None:
+    """The values named; of yes and no, forbidding one names the other."""
     if domain.values is not None:
         return domain.among(domain.values)
-    if not domain.forbid:
-        return None
-    decision = DECISIONS[name]
-    if decision.kind == "flag":
+    if domain.forbid and DECISIONS[name].kind == "flag":
         return domain.among((False, True))
-    largest = max(resolved.cluster.gpus, resolved.training.batch_range.max, resolved.model.num_hidden_layers)
-    return domain.among(decision.legal or range(1, largest + 1))
+    return None

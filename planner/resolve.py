@@ -151,13 +151,19 @@ def _read_from_config(text: str) -> Assumption:
 def _precision(
     request: PlanRequest, device: DeviceSpec, assumptions: list[Assumption]
 ) -> tuple[TrainingSpec, Constraints]:
-    """`auto` becomes bf16 where the device multiplies it, else fp16 on a GPU, else fp32; a constraint narrows it."""
+    """`auto` becomes bf16 where the device multiplies it, else fp16 on a GPU, else fp32; a constraint narrows it.
+
+    A constraint that lists formats leaves the choice among them to the solver; one that only forbids permits none that
+    changes results (fp8).
+    """
     training, constraints = request.training, request.constraints
     allowed = constraints.precision
     order: tuple[Precision, ...] = ("bf16", "fp16", "fp32", "fp8")
     able = tuple(p for p in order if p in device.peak_flops and not (p == "fp16" and device.kind == "cpu"))
     if training.precision == "auto":
         usable = able if allowed is None else allowed.among(able)
+        if allowed is not None and allowed.values is None:
+            usable = usable[:1] if usable[:1] != ("fp8",) else ()
         if not usable:
             raise BrokenRule(f"constraints.precision is {allowed} but {device.name} computes in {', '.join(able)}")
         assumptions.append(Assumption(key="training.precision", value=usable[0], from_=f"device {device.name}"))
@@ -168,6 +174,8 @@ def _precision(
         raise BrokenRule(f"training.precision is {training.precision} but {device.name} computes in {', '.join(able)}")
     if allowed is not None and not allowed.allows(training.precision):
         raise BrokenRule(f"training.precision is {training.precision} but constraints.precision is {allowed}")
+    if allowed is not None:
+        constraints = constraints.model_copy(update={"precision": Domain(values=(training.precision,))})
     return training, constraints
 
 

@@ -76,12 +76,15 @@ class Requirement:
     key: str
     text: str
     allowed: tuple[Value, ...] | None = None
+    """The values named; naming one that is off by default is permission for it."""
+    forbidden: tuple[Value, ...] = ()
+    """Taken away from what is on offer; permits nothing."""
     minimum: int | None = None
     maximum: int | None = None
 
     def admits(self, value: Value) -> bool:
         """Whether the wish leaves this value."""
-        if self.allowed is not None and value not in self.allowed:
+        if value in self.forbidden or (self.allowed is not None and value not in self.allowed):
             return False
         if self.minimum is not None and int(value) < self.minimum:
             return False
@@ -213,17 +216,15 @@ def permit_compression(domains: Domains, permission: str) -> Domains:
 def narrowed(domains: Domains, requirements: Iterable[Requirement]) -> Domains:
     """The domains after every wish. A pinned degree becomes its list; the enumeration applies bounds on open degrees.
 
-    A wish for a value that is not on offer by default (a lossy compression, fp8, a cuda graph) puts it on offer:
-    naming it is permission.
+    A wish that names a value which is not on offer by default (a lossy compression, fp8, a cuda graph) puts it on
+    offer, alone or in a list: naming is permission. Back ends are the exception, as the problem lists those itself.
     """
-    values = dict(domains.values)
+    values, named = dict(domains.values), {"backend"}
     for wish in requirements:
         offered = values[wish.key]
-        if offered is None or (
-            wish.allowed is not None and wish.key != "backend" and not set(wish.allowed) & set(offered)
-        ):
+        if offered is None or (wish.allowed is not None and wish.key not in named):
             offered = wish.allowed
-        if offered is not None:
-            offered = tuple(value for value in offered if wish.admits(value))
-        values[wish.key] = offered
+        if wish.allowed is not None:
+            named.add(wish.key)
+        values[wish.key] = offered and tuple(value for value in offered if wish.admits(value))
     return Domains(values)
