@@ -78,5 +78,6 @@ def _warm() -> None:
     """Load what the first solve would load."""
     from cost_models import catalog
 
-    import_module("solver.search")
+    for module in ("solver.search", "ortools.sat.python.cp_model"):
+        import_module(module)
     catalog.calibration()

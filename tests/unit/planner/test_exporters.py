@@ -89,8 +89,8 @@ def test_the_bucket_is_as_large_as_the_memory_ledger_counts(stage: int) -> None:
     chosen, asked = configuration(zero_stage=stage), small()
     elements = config(plan(chosen, request=asked))["zero_optimization"]["reduce_bucket_size"]
     ledger = memory_ledger(asked.job, chosen, catalog.calibration(), oom_risk=0.01)
-    copies = 1 if stage == 3 else 2
-    assert ledger.stages[0].instants["end_of_backward"]["buckets"] == 2 * copies * elements
+    assert ledger.stages[0].instants["end_of_backward"]["buckets"] == 2 * 2 * elements
+    assert ledger.stages[0].instants["load"].get("buckets", 0) == (2 * elements if stage == 3 else 0)
 
 
 def test_partial_offload_is_a_ratio_under_zero_3() -> None:
