@@ -24,7 +24,20 @@ def test_offloading_everything_leaves_no_states_and_no_gradients_on_the_device()
         assert term(there, "optimizer_step", name) == pytest.approx(0, abs=1)
     pinned = catalog.calibration()("host.pinned_factor")
     process = catalog.calibration()("host.process_bytes")
-    assert there.stages[0].host_bytes == pytest.approx(process + (8 + 8 * pinned) * PSI)
+    copies = here.stages[0].host_bytes - process
+    assert copies == pytest.approx(2 * PSI)
+    assert there.stages[0].host_bytes == pytest.approx(process + copies + (8 + 8 * pinned) * PSI)
+
+
+@pytest.mark.parametrize("backend", ["deepspeed", "megatron", "fsdp"])
+def test_host_memory_never_falls_as_more_is_offloaded(backend: str) -> None:
+    """From none on: offloading one layer must not make the copies of loading and saving vanish."""
+    sizes = [ledger(backend=backend, zero_stage=3 if backend != "megatron" else 1, stages=stages(off), data_parallel=2)
+             for off in range(9)]  # fmt: skip
+    host = [named.host_node_bytes for named in sizes]
+    rises = [after - before for before, after in pairwise(host)]
+    assert all(rise > 0 for rise in rises)
+    assert rises[1:] == pytest.approx([rises[1]] * 7, rel=1e-6)  # the first may take embedding and head along
 
 
 def test_each_offloaded_layer_moves_its_share() -> None:
