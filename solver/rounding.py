@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
+from cost_models.errors import BrokenRule
 from cost_models.schedule import BOTH, FIRST, LAST, MIDDLE, in_flight
-from cost_models.table import MemoryTable, Table, TimeTable
+from cost_models.table import MemoryTable, TimeTable
 
 TICK_SECONDS: Final = 1e-7
 MEMORY_UNIT: Final = 1024
@@ -129,7 +130,26 @@ def rounding_ticks(*, stages: int, virtual: int, micro_batches: int, layers: int
     return (micro_batches - 1 / virtual) * (layers + 1) + (layers + stages) / virtual + 2 * layers + 2
 
 
-def check_exact(table: Table) -> None:
-    """Assert that no sum of the integer models can leave the range where float64 holds integers exactly."""
-    largest = max(float(np.abs(table.memory.constant).max(initial=0.0)), float(table.memory.capacity.max(initial=0.0)))
-    assert largest / MEMORY_UNIT * 1024 < EXACT, "memory coefficients exceed the exact range"
+def check_exact(memory: StageMemory, time: IntegerTime, *, layers: int, steps: IntArray) -> None:
+    """No sum of the integer models leaves the range where float64 holds every integer.
+
+    `steps`: micro-batches times virtual stages, what a stage's time is multiplied with at most.
+
+    Raises:
+        BrokenRule: sizes or times beyond that: a step of decades, exabytes on a device.
+    """
+    sums = {
+        "memory": _most(memory.constant) + layers * _most(memory.layer) + _most(memory.working),
+        "host memory": _most(memory.host_constant) + layers * _most(memory.host_layer),
+        "time": _most(steps) * (_most(time.stage) + layers * _most(time.layer))
+        + layers * (_most(time.layer_tail) + _most(time.layer_offload))
+        + _most(time.stage_tail)
+        + _most(time.fixed),
+    }
+    for name, largest in sums.items():
+        if not largest < EXACT:
+            raise BrokenRule(f"{name} adds up to {largest:.3g} units but whole numbers are exact below {EXACT:.3g}")
+
+
+def _most(values: FloatArray | IntArray) -> float:
+    return float(np.abs(values).max(initial=0))

@@ -17,7 +17,7 @@ from solver.caps import Caps
 from solver.layout import stage_order
 from solver.legality import job_facts, layout_codes
 from solver.problem import Pricing, Problem
-from solver.rounding import IntegerTime, integer_time, stage_classes, stage_memory
+from solver.rounding import IntegerTime, check_exact, integer_time, stage_classes, stage_memory
 from solver.simplicity import simplicity
 from solver.space import BackendSpace, BoolArray
 
@@ -215,11 +215,11 @@ def _group(
     )
     classes = stage_classes(stages)
     steps = np.asarray(s.gradient_accumulation_steps)
+    held = stage_memory(memory, stages=stages, virtual=np.asarray(s.virtual_pipeline_stages), micro_batches=steps)
+    check_exact(held, rows.time, layers=model.num_hidden_layers, steps=steps * virtual)
     batch = Batch(
         shape=shape,
-        memory=binding_instants(
-            stage_memory(memory, stages=stages, virtual=np.asarray(s.virtual_pipeline_stages), micro_batches=steps)
-        ),
+        memory=binding_instants(held),
         time=rows.time,
         time_stage=rows.time.stage[:, classes],
         tail_stage=rows.time.stage_tail[:, classes],

@@ -1,14 +1,18 @@
 """Rounding never flatters: integers that fit mean bytes that fit, integer time is at least the real one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cost_models import catalog
+from cost_models.errors import BrokenRule
 from cost_models.schedule import in_flight
 from cost_models.table import price
 from solver.rounding import (
     MEMORY_UNIT,
     TICK_SECONDS,
+    check_exact,
     integer_time,
     rounding_ticks,
     stage_classes,
@@ -61,3 +65,20 @@ def test_a_limit_is_rounded_down() -> None:
 def test_the_stated_rounding_is_small() -> None:
     ticks = rounding_ticks(stages=64, virtual=1, micro_batches=512, layers=128)
     assert ticks * TICK_SECONDS < 0.01
+
+
+def test_sums_beyond_exact_integers_are_refused() -> None:
+    pairs = ((case, s) for case in map(instance, range(6)) for s in spaces(case.problem()))
+    case, space = next((case, s) for case, s in pairs if len(s.rows(np.arange(s.size))[0]))
+    strategy = space.strategy(*(part[:1] for part in space.rows(np.arange(space.size))))
+    table = price(case.job, strategy, catalog.calibration())
+    steps = np.asarray(strategy.gradient_accumulation_steps)
+    memory = stage_memory(
+        table.memory, stages=1, virtual=np.asarray(strategy.virtual_pipeline_stages), micro_batches=steps
+    )
+    layers, time = case.job.model.num_hidden_layers, integer_time(table.time)
+    check_exact(memory, time, layers=layers, steps=steps)
+    with pytest.raises(BrokenRule, match="time adds up to"):
+        check_exact(memory, replace(time, layer=time.layer + 2.0**53), layers=layers, steps=steps)
+    with pytest.raises(BrokenRule, match="host memory adds up to"):
+        check_exact(replace(memory, host_layer=memory.host_layer + 2.0**53), time, layers=layers, steps=steps)
