@@ -1,5 +1,6 @@
 """How figures are written: GiB for memory, always; seconds with what matters of them."""
 
+from cost_models import units
 from cost_models.units import GIB
 
 
@@ -23,3 +24,8 @@ def percent(share: float, digits: int = 1) -> str:
 def words(name: str) -> str:
     """A key as words."""
     return name.replace("_", " ")
+
+
+def amount(value: float, unit: str) -> str:
+    """An objective's value with its unit; bytes as GiB."""
+    return units.gib(value) if unit == "bytes" else f"{value:.6g} {unit}".rstrip()

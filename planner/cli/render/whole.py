@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.markup import escape
 
-from planner.cli.render.figures import gib, percent, seconds, words
+from planner.cli.render.figures import amount, gib, percent, seconds, words
 from planner.cli.render.infeasible import infeasible_view
 from planner.cli.render.ledgers import device_table, memory_tables, time_table, titled
 from planner.explain import short_name
@@ -109,7 +109,7 @@ def _proof(console: Console, status: str, proof: Optimality) -> None:
     shown = "proven" if proof.proven else "not proven"
     console.print(
         f"[bold]Proof[/bold]  {status}, {shown}: {' then '.join(proof.objective)} "
-        f"{proof.value:.6g} {unit}, bound {proof.bound:.6g}, gap {percent(proof.gap, 3)}",
+        f"{amount(proof.value, unit)}, bound {amount(proof.bound, unit)}, gap {percent(proof.gap, 3)}",
         soft_wrap=True,
     )
     counted = ", ".join(f"{count:,} {words(name)}" for name, count in proof.candidates.items())
