@@ -1,10 +1,8 @@
 """Files the executor writes: complete or absent, and readable by their owner only."""
 
-import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 OWNER_ONLY_DIRECTORY = 0o700
 
@@ -30,8 +28,3 @@ def write_text(path: Path, text: str) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
-
-
-def write_json(path: Path, value: Any) -> Path:
-    """Write `value` as JSON, atomically and owner-only."""
-    return write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -22,9 +22,7 @@ from executor.launch import (
 )
 from executor.processes import run_group
 from executor.report import RunReport, join, read_ranks
-from planner.plan import Plan
-
-MAX_PLAN_BYTES = 64 * 2**20
+from planner.plan import MAX_BYTES, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +44,8 @@ def read_plan(path: Path) -> Plan:
     """
     try:
         size = path.stat().st_size
-        if size > MAX_PLAN_BYTES:
-            raise SpecError(f"{path} holds {size} bytes, a plan at most {MAX_PLAN_BYTES}")
+        if size > MAX_BYTES:
+            raise SpecError(f"{path} holds {size} bytes, a plan at most {MAX_BYTES}")
         content = path.read_bytes()
     except OSError as error:
         raise SpecError(f"{path}: {(error.strerror or type(error).__name__).lower()}") from error

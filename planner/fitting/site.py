@@ -1,7 +1,7 @@
 """A site's own measurements: re-estimate what its rows identify, on its devices only."""
 
 from collections.abc import Sequence
-from math import exp, log
+from math import exp
 from statistics import median
 from typing import Final
 
@@ -76,9 +76,3 @@ def _counted(calibration: Calibration, own: Sequence[Sample]) -> dict[str, Facto
         more = sum(sample.stack == (backend, family) for sample in own)
         found[key] = Factor(value=before + more, unit="runs", source="counted, with the site's own runs")
     return found
-
-
-def log_widening(calibration: Calibration, family: str) -> float:
-    """Log of the factor by which a site's few rows widen its intervals."""
-    key = f"step_time_widening@{family}"
-    return log(calibration.factors[key].value) if key in calibration.factors else 0.0
