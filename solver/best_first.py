@@ -36,6 +36,8 @@ from solver.solution import Candidates
 from solver.space import BackendSpace
 
 FIRST_CHUNK, CHUNK, BATCH_CELLS, PROBE = 600, 4000, 1_500_000, 8
+PROBED_GROUPS = 4
+"""Of a chunk, once there is an incumbent."""
 
 
 @dataclass(slots=True)
@@ -193,6 +195,8 @@ class Search:
         """Bound a few of the best rows of a chunk at once: a good incumbent early saves most of the work."""
         if self.objective.goal == "feasible":
             groups = sorted(groups, key=lambda group: -float(group.room.max()))
+        elif self.incumbent is not None:
+            groups = sorted(groups, key=lambda group: float(self._first(group).min()))[:PROBED_GROUPS]
         for group in groups:
             lower = self._first(group)
             at = np.argsort(lower if self.objective.goal != "feasible" else -group.room, kind="stable")[:PROBE]

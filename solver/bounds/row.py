@@ -56,8 +56,11 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = Fa
                 continue
             if saved is None:
                 saved = offload.saved(batch, level)
-            if way[0] == "count" and ranges is None:
-                ranges = count_range(tables, saved)
+            if way[0] == "count":
+                ranges = ranges or count_range(tables, saved)
+                at = at[way[1] >= ranges.least[at]]
+                if not len(at):
+                    continue
             part = tables if len(at) == n else tables.take(at)
             low, high = _bounds(part, way, level, saved[at], None if ranges is None else ranges.take(at), most[at])
             lower[at] = np.minimum(lower[at], low)

@@ -235,16 +235,27 @@ class CountRange:
     most: FloatArray
     whole: FloatArray
     """Time of each window with every layer recomputed."""
+    least: FloatArray
+    """No smaller count lets the windows that fit hold all layers. (n,)"""
 
     def take(self, index: Any) -> "CountRange":
         """Some of the rows."""
-        return CountRange(self.fewest[index], self.most[index], self.whole[index])
+        return CountRange(self.fewest[index], self.most[index], self.whole[index], self.least[index])
 
 
 def count_range(tables: Tables, saved: FloatArray) -> CountRange:
     """The ranges of `counted`."""
     low, high = pair_range(tables, saved, NONE, FULL)
-    return CountRange(low, high, single(tables, saved, FULL).time)
+    whole, at, shape = single(tables, saved, FULL).time, windows(tables.batch.shape), tables.batch.shape
+    needed = np.where((low <= high) & at.valid[None], low, np.inf)
+    needed = np.minimum(needed, np.where(np.isfinite(whole), at.length, np.inf))
+    least = np.full(len(needed), np.inf)
+    for count in range(shape.num_layers // shape.stages, 0, -1):
+        held = np.where(needed <= count, at.length, 0).max(axis=2)
+        least = np.where((held.sum(axis=1) >= shape.num_layers) & (held > 0).all(axis=1), count, least)
+        if not bool((least == count).any()):
+            break
+    return CountRange(low, high, whole, least)
 
 
 def counted(tables: Tables, saved: FloatArray, ranges: CountRange, count: float) -> StageTime:
