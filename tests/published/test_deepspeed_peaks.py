@@ -26,7 +26,7 @@ def rows() -> list[dict[str, str]]:
     return list(csv.DictReader(lines))
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: "-".join(list(row.values())[:-1]))
+@pytest.mark.parametrize("row", rows(), ids=lambda row: "-".join(list(row.values())[:-2]))
 def test_the_ledger_predicts_the_measured_peak(row: dict[str, str]) -> None:
     micro, steps = int(row["micro_batch_size"]), int(row["gradient_accumulation_steps"])
     request = {
@@ -46,4 +46,5 @@ def test_the_ledger_predicts_the_measured_peak(row: dict[str, str]) -> None:
     resolved = resolve(PlanRequest.read(request))
     assert resolved.configuration is not None
     ledger = memory_ledger(resolved.job, resolved.configuration, catalog.calibration(), oom_risk=0.01)
-    assert ledger.allocated_bytes / 2**20 == pytest.approx(float(row["peak_mib"]), rel=TOLERANCE)
+    readings = [float(row[name]) for name in ("peak_mib", "repeat_mib") if row[name]]
+    assert min(readings) * (1 - TOLERANCE) <= ledger.allocated_bytes / 2**20 <= max(readings) * (1 + TOLERANCE)
