@@ -18,7 +18,7 @@ from planner.model_source import resolve_model
 from planner.plan import Assumption
 from planner.question import Question
 from planner.request import PlanRequest, PoolRequest
-from planner.splits import check_batch
+from planner.splits import check_batch, check_degrees
 
 MOST: Final = {
     "training.sequence_length": 2**27,
@@ -204,4 +204,6 @@ def _check(request: PlanRequest, job: Job, constraints: Constraints) -> None:
             if pool.price_per_gpu_hour is None:
                 raise SpecError(f"objective is cost but cluster.pools.{index}.price_per_gpu_hour is missing")
     if request.configuration is None:
-        check_batch(model, cluster, training, constraints)
+        check_degrees(model, cluster, constraints)
+        fewer = request.objectives[0] in ("gpus", "cost") or constraints.max_gpus is not None
+        check_batch(model, cluster, training, constraints, fewer=fewer)

@@ -38,6 +38,7 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
 ) -> None:
     """Choose the best configuration for a job, prove it, and say why not the others."""
     from planner.planning import plan
+    from planner.resolve import resolve
 
     flags = {
         "model": model,
@@ -62,6 +63,8 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
         exporter(target)
     request = asked.read_request(request_with([]))
     pinned = [asked.read_request(request_with([pin])) for pin in why_not or []]
+    for asked_instead in pinned:
+        resolve(asked_instead)  # a pin that contradicts the model is refused before anything is planned
     with output.progress("planning", quiet=as_json) as report:
         found = plan(request, report=report)
         rivals = [plan(rival, report=report) for rival in pinned]
