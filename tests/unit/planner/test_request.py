@@ -100,8 +100,9 @@ def test_key_value_heads_that_do_not_divide_are_named() -> None:
         ({"data_parallel": 8}, 7, "for any data_parallel of 8 on 8 GPUs; the nearest that is: 8"),
         ({"micro_batch_size": 3}, 128, "training.global_batch_size 128 is not micro_batch_size x"),
         ({"gradient_accumulation_steps": 64, "data_parallel": 4}, 128, "the nearest that is: 256"),
+        ({"tensor_parallel": 3}, 128, "tensor_parallel 3 does not divide num_attention_heads 32; 2 does"),
         (
-            {"tensor_parallel": 3},
+            {"tensor_parallel": {"min": 3, "max": 3}},
             128,
             "no tensor_parallel x context_parallel x pipeline_parallel x data_parallel makes 8",
         ),
