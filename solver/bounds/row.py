@@ -101,8 +101,12 @@ def _bounds(
     tables: Tables, way: Way, level: Level, saved: FloatArray, ranges: CountRange | None, most: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     options = stage_times(tables, way, saved, ranges)
+    times = np.minimum.reduce([option.time for _, option in options])
+    longest = np.where(np.isfinite(times), windows(tables.batch.shape).length, 0).max(axis=2)
+    if not bool(((longest > 0).all(axis=1) & (longest.sum(axis=1) >= tables.batch.shape.num_layers)).any()):
+        return np.full(len(times), np.inf), np.full(len(times), np.inf)
     stages = Stages(
-        np.minimum.reduce([option.time for _, option in options]),
+        times,
         np.minimum.reduce([option.reached for _, option in options]),
         *offload.tails(tables, level),
     )
