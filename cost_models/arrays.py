@@ -24,3 +24,10 @@ def ceil_div(numerator: Any, denominator: Any) -> Any:
 def round_up(value: Any, multiple: Any) -> Any:
     """Least multiple of `multiple` that is not below `value`."""
     return ceil_div(value, multiple) * multiple
+
+
+def choose(condition: Any, chosen: Any, other: Any) -> Any:
+    """`numpy.where`, several times as fast where the condition is one truth value and not an array of them."""
+    if isinstance(condition, bool | np.bool_):
+        return chosen if condition else other
+    return np.where(condition, chosen, other)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.memory.setting import Setting, Terms, once
 
 NONE, SELECTIVE, FULL = range(3)
@@ -80,6 +80,6 @@ def boundary_bytes(setting: Setting) -> Array:
 
     Source: arXiv:1604.06174; 2sbh per layer in arXiv:2205.05198, section 5.
     """
-    width = np.where(setting.autocast, 4.0, setting.activation)
+    width = choose(setting.autocast, 4.0, setting.activation)
     boundary = width * setting.model.hidden_size * setting.tokens / setting.sequence_shards
     return boundary / np.maximum(np.asarray(setting.strategy.recompute_interval), 1)  # type: ignore[no-any-return]

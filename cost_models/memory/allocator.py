@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule
 from cost_models.memory.architectures import unknown
@@ -56,14 +56,16 @@ def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margi
     free = setting.model.moe is not None and setting.job.training.expert_imbalance > 1.0
     choices = [factor(regime) for regime in _REGIMES]
     conditions = _conditions(setting, calibration)
-    columns: list[Any] = [np.select(conditions, [np.full(shape, c[i]) for c in choices]) for i in range(3)]
+    columns: list[Any] = [np.full(shape, c)[()] for c in choices[-1]]
+    for condition, values in zip(reversed(conditions[:-1]), reversed(choices[:-1]), strict=True):
+        columns = [choose(condition, value, column) for value, column in zip(values, columns, strict=True)]
     if free:
         loose = quantile(1.0, calibration("allocated_q99", "megatron_moe_free"), power)
-        columns[0] = np.where(power >= 0, np.maximum(columns[0], loose), columns[0])
+        columns[0] = choose(power >= 0, np.maximum(columns[0], loose), columns[0])
     if unknown(setting.model):
         generic = quantile(1.0, calibration("allocated_q99", "eager_unknown"), power)
         wider = np.maximum(columns[0], generic) if power >= 0 else np.minimum(columns[0], generic)
-        columns[0] = np.where(setting.eager, wider, columns[0])
+        columns[0] = choose(setting.eager, wider, columns[0])
     return Margin(allocated_quantile=columns[0], fragmentation_median=columns[1], fragmentation_quantile=columns[2])
 
 
@@ -87,7 +89,7 @@ def _error_regime(regime: str) -> str:
 def _conditions(setting: Setting, calibration: Calibration) -> list[Any]:
     """Which regime each candidate is in, in the order of _REGIMES."""
     s, device, eager = setting.strategy, setting.job.device, setting.eager
-    everywhere = np.full(np.shape(setting.tensor), True)
+    everywhere = np.full(np.shape(setting.tensor), True)[()]
     small = device.usable_memory_bytes < calibration("fragmentation.small_card_bytes")
     split = (np.asarray(s.pipeline_parallel) > 1) | (np.asarray(s.context_parallel) > 1)
     return [

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.memory import eager, megatron
 from cost_models.memory.activations import FULL, NONE, SELECTIVE, Moment, boundary_bytes, saved_bytes
 from cost_models.memory.overheads import gathered_bytes, gathering, kept_gathered
@@ -91,7 +92,7 @@ def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool
         everything = everything - saved_bytes(entries, NONE, "boundary") * setting.tokens
         interval = np.maximum(np.asarray(setting.strategy.recompute_interval), 1)
         boundary = boundary_bytes(setting)
-        offloaded = np.where(np.asarray(setting.strategy.activation_offload) > 0, 2.0, 0.0) * boundary
+        offloaded = choose(np.asarray(setting.strategy.activation_offload) > 0, 2.0, 0.0) * boundary
         return {
             "recompute_working_set": everything * interval + cast_bytes(setting, pieces.layers[kind]),
             "recompute_boundary": np.maximum(boundary if first else 0.0, offloaded),
@@ -111,7 +112,7 @@ def _moment(pieces: Pieces, kind: int, style: int, index: int, *, first: bool) -
     root = gathering(setting, "root_group")
     own, copied = moment.own, moment.copied
     fresh = 1.0 - setting.accumulating
-    gradients = np.where(root > 0, setting.compute, fresh * setting.layout("gradient")) * own
+    gradients = choose(root > 0, setting.compute, fresh * setting.layout("gradient")) * own
     if first:
         gradients = gradients - fresh * pieces.layer_states[kind].gradients["gradients"]
     return {
@@ -164,7 +165,7 @@ def _layer_above(pieces: Pieces, kind: int, mode: int) -> Terms:
     before = _layer_before(pieces, kind, mode)
     several = pieces.setting.model.num_hidden_layers > np.asarray(pieces.setting.strategy.pipeline_parallel)
     return {
-        name: np.where(several, value if name == "live_parameters" else -value, 0.0)
+        name: choose(several, value if name == "live_parameters" else -value, 0.0)
         for name, value in before.items()
         if name != "buckets"
     }

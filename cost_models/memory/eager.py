@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.memory.activations import ALWAYS, ONLY_SELECTIVE, UNLESS_SELECTIVE, Moment, Saved
 from cost_models.memory.architectures import architecture
 from cost_models.memory.blocks import Blocks, Variant
@@ -53,13 +54,13 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
     masked = _masked(setting, model.sliding_window if kind.attention == "sliding" else None)
     targets = frozenset(w.name for w in layer_weights(model, kind) if lora is not None and is_target(w, lora))
     wide = lora is not None and lora.adapter_dtype == "fp32"
-    adapters = np.where(wide, 4.0, setting.activation)
+    adapters = choose(wide, 4.0, setting.activation)
     several = setting.materialised & (np.asarray(setting.strategy.micro_batch_size) > 1)
     columns = (setting.activation, setting.autocast, setting.materialised, adapters, several)
-    numbers = [np.nan_to_num(np.asarray(column, dtype=np.float64)) for column in columns]
+    numbers = [choose(np.isnan(column), 0.0, column) for column in columns]
     code = np.asarray(sum(number * 16.0**i for i, number in enumerate(numbers)))  # each is a whole number below 16
     found = []
-    for value in np.unique(code):
+    for value in np.unique(code) if code.ndim else [code[()]]:
         itemsize, autocast, materialised, adapter, several_samples = (value // 16.0**i % 16.0 for i in range(5))
         variant = Variant(
             itemsize=float(itemsize) or 2.0,
@@ -110,7 +111,7 @@ def shared_mask(setting: Setting) -> Any:
         # Without padding one mask serves every sample.
         samples = 1.0 if setting.job.training.padded else 1.0 / np.asarray(setting.strategy.micro_batch_size)
         fused = length * samples if _masked(setting, window) else 0.0
-        total = total + np.where(setting.materialised, setting.activation * length, fused)
+        total = total + choose(setting.materialised, setting.activation * length, fused)
     return total
 
 
@@ -120,7 +121,7 @@ def mask_buffer_bytes(setting: Setting) -> Any:
     kind, longest = architecture(setting.model).mask_buffers, setting.model.max_position_embeddings or 0
     layers = setting.model.num_hidden_layers / np.asarray(setting.strategy.pipeline_parallel)
     count: Any = {"none": 0.0, "model": 1.0, "layer": layers}[kind]
-    return np.where(setting.eager, count * float(longest) ** 2, 0.0)
+    return choose(setting.eager, count * float(longest) ** 2, 0.0)
 
 
 def _masked(setting: Setting, window: int | None) -> bool:
@@ -135,7 +136,7 @@ def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     sizes: dict[tuple[str, str], Any] = {}
     for mask, variant in _variants(setting, kind):
         for key, size in _written(setting.model, kind, variant).saved.items():
-            sizes[key] = np.where(mask, _bytes(setting, size), sizes.get(key, 0.0))
+            sizes[key] = choose(mask, _bytes(setting, size), sizes.get(key, 0.0))
     entries = [
         Saved(
             operator=operator, part=part, bytes_per_token=value,
@@ -201,14 +202,14 @@ def unneeded_in_first(setting: Setting) -> Any:
     kind = setting.model.layer_sequence[0]
     result: Any = 0.0
     for mask, variant in _variants(setting, kind):
-        result = np.where(mask, _bytes(setting, _unneeded(setting.model, kind, variant)), result)
+        result = choose(mask, _bytes(setting, _unneeded(setting.model, kind, variant)), result)
     return result
 
 
 def _of_head(setting: Setting, index: int) -> Any:
     result: Any = 0.0
     for mask, variant in _variants(setting, setting.kinds[-1]):
-        result = np.where(mask, _bytes(setting, _head_written(setting.model, variant)[index]), result)
+        result = choose(mask, _bytes(setting, _head_written(setting.model, variant)[index]), result)
     return result
 
 
@@ -236,10 +237,10 @@ def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
         copied: Any = 0.0
         for mask, moments in variants:
             alive = moments[min(i, len(moments) - 1)]
-            size = np.where(mask, _bytes(setting, alive.size - _scores(alive.size)), size)
-            scores = np.where(mask, _bytes(setting, _scores(alive.size)), scores)
-            own = np.where(mask, _parameters(setting, kind, alive.weights), own)
-            copied = np.where(mask, _parameters(setting, kind, alive.casts), copied)
+            size = choose(mask, _bytes(setting, alive.size - _scores(alive.size)), size)
+            scores = choose(mask, _bytes(setting, _scores(alive.size)), scores)
+            own = choose(mask, _parameters(setting, kind, alive.weights), own)
+            copied = choose(mask, _parameters(setting, kind, alive.casts), copied)
         found.append(Moment(name=str(i), added=size, scores=scores, own=own, copied=copied))
     return tuple(found)
 

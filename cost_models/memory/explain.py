@@ -1,9 +1,9 @@
 """The memory side of the ledger: the terms of `instants`, times one configuration's layer counts, with their names."""
 
 from collections import Counter
-from collections.abc import Mapping
-
-import numpy as np
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from cost_models.calibration import Calibration
 from cost_models.job import Job
@@ -23,7 +23,7 @@ from cost_models.memory.options import facts_of
 from cost_models.memory.overheads import communicator_bytes, context_bytes
 from cost_models.memory.pieces import Pieces
 from cost_models.memory.pricing import usable_bytes
-from cost_models.memory.setting import Setting, Terms, merged, scaled
+from cost_models.memory.setting import Setting, Terms, merged, once, scaled
 from cost_models.schedule import in_flight, stage_class
 from cost_models.specs.choices import RECOMPUTES, Recompute
 from cost_models.specs.configuration import Configuration
@@ -72,43 +72,62 @@ def memory_ledger(
 def _stage(
     pieces: Pieces, configuration: Configuration, index: int, layers: list[tuple[LayerKind, Recompute]]
 ) -> StageMemory:
+    setting, p = pieces.setting, configuration.pipeline_parallel
+    chunks, micro_batches = configuration.virtual_pipeline_stages, configuration.gradient_accumulation_steps
+    held = float(in_flight(index, p, chunks, micro_batches)) + _early_forward(setting, configuration)
+    offloaded = configuration.stages[index].optimizer_layers_offloaded
+    parts = _parts(pieces, stage_class(index, p), _counted(layers), _counted((kind,) for kind, _ in layers[:offloaded]))
+    instants: dict[str, dict[str, float]] = {}
+    for instant, (before, after) in zip(INSTANTS, parts.instants, strict=True):
+        flight = max(held - instant.released / chunks, 0.0) if instant.holds_activations else 0.0
+        terms = merged(before, scaled(parts.activations, flight), *after)
+        instants[instant.name] = {name: value for name, value in terms.items() if value != 0.0}
+    return StageMemory(stage=index, instants=instants, host_bytes=parts.host_bytes)
+
+
+Counts = tuple[tuple[Any, int], ...]
+
+
+def _counted(layers: Iterable[tuple[Any, ...]]) -> Counts:
+    """How many layers are alike, in the order of their first: a run of equal ones is counted at once."""
+    return tuple(Counter(layers).items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What stages of the same class and layers share: all but the micro-batches in flight."""
+
+    instants: tuple[tuple[Terms, tuple[Terms, Terms]], ...]
+    """By instant: what comes before the activations in its list of terms, and what after."""
+    activations: Terms
+    """Of one micro-batch."""
+    host_bytes: float
+
+
+@once
+def _parts(pieces: Pieces, which: int, layers: Counts, offloaded: Counts) -> _Parts:
     setting = pieces.setting
     position = {kind: index for index, kind in enumerate(setting.kinds)}
-    kinds = [position[kind] for kind, _ in layers] if len(position) > 1 else [0] * len(layers)
-    modes = [RECOMPUTES.index(mode) for _, mode in layers]
-    offloaded = kinds[: configuration.stages[index].optimizer_layers_offloaded]
-    which = stage_class(index, configuration.pipeline_parallel)
-    held = in_flight(
-        index,
-        configuration.pipeline_parallel,
-        configuration.virtual_pipeline_stages,
-        configuration.gradient_accumulation_steps,
-    )
-    held = held + _early_forward(setting, configuration)
-    one = merged(
-        stage_activation_terms(pieces, which),
-        *(scaled(activation_terms(pieces, *same), n) for same, n in Counter(zip(kinds, modes, strict=True)).items()),
-    )
-    alike = Counter(kinds)
-    moved = [scaled(offload_terms(pieces, kind), n) for kind, n in Counter(offloaded).items()]
-    instants: dict[str, dict[str, float]] = {}
+    alike: Counter[int] = Counter()
+    activations = stage_activation_terms(pieces, which)
+    modes = []
+    for (kind, name), n in layers:
+        at, mode = position[kind], RECOMPUTES.index(name)
+        alike[at] += n
+        modes.append(mode)
+        activations = merged(activations, scaled(activation_terms(pieces, at, mode), n))
+    moved = [(position[kind], n) for (kind,), n in offloaded]
+    saved = _plain(scaled(merged(*(scaled(offload_terms(pieces, kind), n) for kind, n in moved)), -1.0))
+    instants = []
     for i, instant in enumerate(INSTANTS):
-        released = instant.released / configuration.virtual_pipeline_stages
-        flight = np.maximum(held - released, 0.0) if instant.holds_activations else 0.0
-        mode = max(modes) if instant.selector else min(modes)
-        terms = merged(
-            constant_terms(pieces, which, i),
-            *(scaled(layer_terms(pieces, kind, i), n) for kind, n in alike.items()),
-            scaled(one, flight),
-            working_terms(pieces, which, i, mode),
-            scaled(merged(*moved), -1.0),
+        resident = merged(
+            constant_terms(pieces, which, i), *(scaled(layer_terms(pieces, kind, i), n) for kind, n in alike.items())
         )
-        instants[instant.name] = _plain(terms)
+        working = working_terms(pieces, which, i, max(modes) if instant.selector else min(modes))
+        instants.append((_plain(resident), (_plain(working), saved)))
     host = host_rank_bytes(pieces, pieces.calibration)
-    host = host + sum(
-        (n * host_layer_bytes(pieces, kind, pieces.calibration) for kind, n in Counter(offloaded).items()), 0.0
-    )
-    return StageMemory(stage=index, instants=instants, host_bytes=float(host))
+    host = host + sum((n * host_layer_bytes(pieces, kind, pieces.calibration) for kind, n in moved), 0.0)
+    return _Parts(tuple(instants), _plain(activations), float(host))
 
 
 def _early_forward(setting: Setting, configuration: Configuration) -> float:
@@ -120,5 +139,5 @@ def _early_forward(setting: Setting, configuration: Configuration) -> float:
     return chunks / configuration.virtual_pipeline_stages if configuration.virtual_pipeline_stages > 1 else 0.0
 
 
-def _plain(terms: Terms) -> dict[str, float]:
-    return {name: float(value) for name, value in terms.items() if float(value) != 0.0}
+def _plain(terms: Terms) -> Terms:
+    return {name: float(value) for name, value in terms.items()}

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.calibration import Calibration
 from cost_models.memory.setting import Setting
 from cost_models.memory.states import States
@@ -21,7 +21,7 @@ def offloaded_layer_bytes(setting: Setting, states: States, calibration: Calibra
     """
     if setting.job.training.offload_to == "nvme":
         return 0.0 * states.optimizer_total
-    master = np.where(setting.layout("master") > 0, 4.0, 0.0) * states.trained_shard
+    master = choose(setting.layout("master") > 0, 4.0, 0.0) * states.trained_shard
     pinned = calibration("host.pinned_factor") * 8.0 * states.trained_shard
     return states.optimizer_total - master + pinned
 
@@ -34,7 +34,7 @@ def offloaded_weight_bytes(setting: Setting, whole: Array, calibration: Calibrat
     if setting.job.training.offload_to == "nvme":
         return 0.0 * whole
     separate = (np.asarray(setting.strategy.parameter_offload) > 0) & (setting.layout("master") > 0)
-    on = np.where(separate, 1.0, 0.0)
+    on = choose(separate, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * setting.compute * whole / setting.shards
 
 
@@ -44,7 +44,7 @@ def offloaded_activation_bytes(
     """Host bytes of boundaries that activation offload moves: all layers of a stage, all micro-batches in flight.
     [bytes]
     """
-    on = np.where(np.asarray(setting.strategy.activation_offload) > 0, 1.0, 0.0)
+    on = choose(np.asarray(setting.strategy.activation_offload) > 0, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * boundary * layers * flight
 
 
@@ -61,14 +61,12 @@ def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
     `whole_on_host`: the model is built in fp32 before it is partitioned, as without DeepSpeed's zero.Init.
     """
     size = setting.compute * whole
-    load = np.select(
-        [setting.says("load_copy", "model"), setting.says("load_copy", "file"), setting.says("load_copy", "shard")],
-        [size, np.minimum(setting.fact("checkpoint_file_bytes"), size), stored],
-        0.0,
-    )
+    load = choose(setting.says("load_copy", "shard"), stored, 0.0)
+    load = choose(setting.says("load_copy", "file"), np.minimum(setting.fact("checkpoint_file_bytes"), size), load)
+    load = choose(setting.says("load_copy", "model"), size, load)
     if setting.job.training.load == "whole_on_host":
         load = FP32 * whole * np.ones_like(setting.tensor)
-    return np.maximum(load, np.where(setting.says("save_copy", "shard"), stored, 0.0))
+    return np.maximum(load, choose(setting.says("save_copy", "shard"), stored, 0.0))
 
 
 def nvme_buffer_bytes(setting: Setting, calibration: Calibration) -> Any:
@@ -80,9 +78,9 @@ def nvme_buffer_bytes(setting: Setting, calibration: Calibration) -> Any:
     moves = (np.asarray(s.optimizer_offload) > 0) | (np.asarray(s.parameter_offload) > 0)
     size = calibration("host.pinned_factor") * calibration("host.nvme_buffer_bytes")
     asked = 1.0 if setting.job.training.offload_to == "nvme" else 0.0
-    return asked * np.where(moves, size, 0.0)
+    return asked * choose(moves, size, 0.0)
 
 
 def gathered_save_bytes(setting: Setting, whole: Array) -> Any:
     """The full model that one rank of a node gathers to save it. [bytes per node]"""
-    return np.where(setting.says("save_copy", "full"), setting.layout("weight") * whole, 0.0)
+    return choose(setting.says("save_copy", "full"), setting.layout("weight") * whole, 0.0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import FloatArray, ceil_div
+from cost_models.arrays import FloatArray, ceil_div, choose
 from cost_models.calibration import Calibration
 from cost_models.memory.activations import boundary_bytes
 from cost_models.memory.host import (
@@ -33,7 +33,7 @@ def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
     setting, s = pieces.setting, pieces.setting.strategy
     if setting.job.device.kind == "cpu":
         return np.zeros_like(setting.tensor)  # its memory is the device's own
-    counts = [setting.model.layer_sequence.count(kind) for kind in setting.kinds]
+    counts = setting.layer_counts
     weights: Any = 0.0
     for count, held in zip(counts, pieces.layers, strict=True):
         weights = weights + count * total(weight_bytes(setting, held))
@@ -41,11 +41,11 @@ def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
     layers = ceil_div(np.asarray(setting.model.num_hidden_layers), s.pipeline_parallel)
     micro_batches = s.gradient_accumulation_steps
     flight = in_flight(0, s.pipeline_parallel, s.virtual_pipeline_stages, micro_batches)
-    ends = [s for s in pieces.ends[BOTH] if s is not None]
+    ends = [s for s in pieces.ends(BOTH) if s is not None]
     moved = sum((offloaded_layer_bytes(setting, end, calibration) for end in ends), np.zeros_like(setting.tensor))
     return (
         calibration("host.process_bytes")
-        + np.where(setting.offloads_ends, moved, 0.0)
+        + choose(setting.offloads_ends, moved, 0.0)
         + nvme_buffer_bytes(setting, calibration)
         + _paged(pieces)
         + copy_bytes(setting, stored, pieces.whole)
@@ -62,12 +62,12 @@ def _paged(pieces: Pieces) -> Any:
     setting = pieces.setting
     if not setting.job.training.optimizer_paged:
         return 0.0
-    counts = [setting.model.layer_sequence.count(kind) for kind in setting.kinds]
+    counts = setting.layer_counts
     layers: Any = 0.0
     for count, held in zip(counts, pieces.layer_states, strict=True):
         layers = layers + count * held.optimizer_total
-    ends = [end.optimizer_total for end in pieces.ends[BOTH] if end is not None]
-    here = np.where(np.asarray(setting.strategy.optimizer_offload) > 0, 0.0, 1.0)
+    ends = [end.optimizer_total for end in pieces.ends(BOTH) if end is not None]
+    here = choose(np.asarray(setting.strategy.optimizer_offload) > 0, 0.0, 1.0)
     return here * sum(ends, layers) / setting.strategy.pipeline_parallel
 
 

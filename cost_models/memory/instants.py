@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.memory import backward, eager
 from cost_models.memory.activations import (
     FULL,
@@ -20,7 +21,6 @@ from cost_models.memory.logits import evaluation_terms, held_outputs, loss_terms
 from cost_models.memory.options import evaluation_score_bytes, option_terms
 from cost_models.memory.overheads import (
     accumulated_copies,
-    bucket_bytes,
     buckets_linger,
     budget_bytes,
     flattened_copies,
@@ -74,7 +74,7 @@ def layer_terms(pieces: Pieces, kind: int, instant: int) -> Terms:
     parts = [s.weights, _present(pieces, s.gradients, instant), _optimizer(pieces, s, instant)]
     if instant not in (LOAD, EVALUATION, SAVE):
         parts.append(s.buffers)
-    stepping = 1.0 if instant in (STEP, FIRST_STEP) else np.where(setting.offloads_gradients, 1.0, 0.0)
+    stepping = 1.0 if instant in (STEP, FIRST_STEP) else choose(setting.offloads_gradients, 1.0, 0.0)
     parts.append(scaled(s.step, stepping))
     if instant in (LOSS, BACKWARD_LAST):
         parts.append({"live_parameters": kept_gathered(setting) * gathered_bytes(setting, pieces.layers[kind])})
@@ -86,7 +86,7 @@ def layer_terms(pieces: Pieces, kind: int, instant: int) -> Terms:
 def offload_terms(pieces: Pieces, kind: int) -> Terms:
     """What moving one layer's optimizer to the host frees on the device, at every instant. [bytes]"""
     setting, s = pieces.setting, pieces.layer_states[kind]
-    return merged(s.optimizer, scaled(merged(s.gradients, s.step), np.where(setting.offloads_gradients, 1.0, 0.0)))
+    return merged(s.optimizer, scaled(merged(s.gradients, s.step), choose(setting.offloads_gradients, 1.0, 0.0)))
 
 
 def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
@@ -110,13 +110,13 @@ def _optimizer(pieces: Pieces, s: States, instant: int) -> Terms:
         return s.optimizer
     setting = pieces.setting
     early = setting.says("states_created", "initialization") | (np.asarray(setting.strategy.optimizer_offload) > 0)
-    return scaled(s.optimizer, np.where(early, 1.0, 0.0))
+    return scaled(s.optimizer, choose(early, 1.0, 0.0))
 
 
 def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     """What a stage of a class holds at an instant whatever its layers: embedding, head, buffers. [bytes]"""
     setting = pieces.setting
-    embedding, head = pieces.ends[stage_class]
+    embedding, head = pieces.ends(stage_class)
     parts = [workspace_terms(setting, pieces.calibration), {"mask_buffers": eager.mask_buffer_bytes(setting)}]
     for s in (embedding, head):
         if s is not None:
@@ -134,7 +134,7 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         during = np.maximum(during, buckets_linger(setting))
     if instant in (BACKWARD_FIRST, END_OF_BACKWARD):
         during = during + keeps_buckets(setting) * setting.fact("scatter_copies")
-    parts.append({"buckets": during * bucket_bytes(setting, pieces.trained)})
+    parts.append({"buckets": during * pieces.buckets})
     if instant in (LOSS, BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"dummy_weight_gradients": _dummy_gradient(pieces)})
     parts.append(option_terms(setting, pieces.whole, INSTANTS[instant].phase))
@@ -150,7 +150,7 @@ def _end_gradients(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     three times when both halves meet at the end of backward (torch autograd `InputBuffer`: partial, new, sum).
     """  # fmt: skip
     setting = pieces.setting
-    embedding, head = pieces.ends[stage_class]
+    embedding, head = pieces.ends(stage_class)
     terms: Terms = {}
     if embedding is not None:
         before = (BACKWARD_FIRST,) if instant == BACKWARD_FIRST else ()
@@ -160,13 +160,13 @@ def _end_gradients(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         present = _present(pieces, head.gradients, STEP if instant == BACKWARD_LAST else instant)
         if instant in (BACKWARD_LAST, BACKWARD_FIRST):
             # A root group's gradients are whole until they are reduced at the end of backward.
-            present = scaled(present, np.where(gathering(setting, "root_group") > 0, setting.accumulating, 1.0))
+            present = scaled(present, choose(gathering(setting, "root_group") > 0, setting.accumulating, 1.0))
         terms = merged(terms, present)
     if stage_class == BOTH and setting.model.tie_word_embeddings and embedding is not None:
         copies = {BACKWARD_LAST: 1.0, BACKWARD_FIRST: 1.0, END_OF_BACKWARD: 2.0}.get(instant, 0.0)
-        size = np.where(gathering(setting, "root_group") > 0, setting.compute, setting.layout("weight"))
+        size = choose(gathering(setting, "root_group") > 0, setting.compute, setting.layout("weight"))
         table = embedding_weights(setting.model)[:1] if setting.adapters is None else ()
-        unsharded = size * local(setting, table) * np.where(setting.eager, copies, 0.0)
+        unsharded = size * local(setting, table) * choose(setting.eager, copies, 0.0)
         terms = merged(terms, {"gradients": unsharded})
     return terms
 
@@ -182,8 +182,8 @@ def _gathered(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     if stage_class in WITH_EMBEDDING:
         ends = ends + gathered_bytes(setting, pieces.embedding)
     if stage_class in WITH_HEAD:
-        ends = ends + gathered_bytes(setting, pieces.heads[stage_class])
-        gradients = setting.compute * pieces.heads[stage_class].trained
+        ends = ends + gathered_bytes(setting, pieces.head(stage_class))
+        gradients = setting.compute * pieces.head(stage_class).trained
     if instant == END_OF_BACKWARD:
         return {"live_parameters": budget_bytes(setting, pieces.layers, pieces.whole)}
     live = root * ends + budget_bytes(setting, pieces.layers, pieces.whole)
@@ -200,7 +200,7 @@ def _dummy_gradient(pieces: Pieces) -> Any:
     Source: Transformer Engine `module/base.py`, get_dummy_wgrad; grouped expert products return none.
     """
     setting = pieces.setting
-    several = np.where(np.asarray(setting.strategy.gradient_accumulation_steps) > 1, 1.0, 0.0)
+    several = choose(np.asarray(setting.strategy.gradient_accumulation_steps) > 1, 1.0, 0.0)
     largest: Any = 0.0
     for kind in setting.kinds:
         if kind.mlp == "dense" and setting.model.mla is None:
@@ -239,7 +239,7 @@ def activation_terms(pieces: Pieces, kind: int, mode: int) -> Terms:
     """What one layer of a kind keeps for one micro-batch under a recompute mode. [bytes]"""
     setting = pieces.setting
     if mode == FULL:
-        kept = np.where(np.asarray(setting.strategy.activation_offload) > 0, 0.0, boundary_bytes(setting))
+        kept = choose(np.asarray(setting.strategy.activation_offload) > 0, 0.0, boundary_bytes(setting))
         return {"recompute_boundary": kept}
     one, other = pieces.saved[kind]
     terms = pieces.both(saved_terms(setting, one, mode), saved_terms(setting, other, mode))
@@ -254,12 +254,12 @@ def working_terms(pieces: Pieces, stage_class: int, instant: int, mode: int) -> 
         return backward.largest_terms(pieces, mode, first=instant == BACKWARD_FIRST)
     setting = pieces.setting
     if instant == END_OF_BACKWARD:
-        stream = np.where(setting.autocast, 4.0, setting.activation)
+        stream = choose(setting.autocast, 4.0, setting.activation)
         gradient = stream * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         # A tied table's new gradient replaces it before both are added.
         tied = setting.eager & (stage_class == BOTH and setting.model.tie_word_embeddings)
         kept = 1.0 if stage_class in WITH_EMBEDDING else 0.0
-        return {"backward_working_set": kept * np.where(tied, 0.0, gradient)}
+        return {"backward_working_set": kept * choose(tied, 0.0, gradient)}
     if instant == EVALUATION:
         terms = {**evaluation_terms(setting), "attention_working_set": evaluation_score_bytes(setting)}
         return terms if stage_class in WITH_HEAD else {k: v for k, v in terms.items() if k != "logits"}
@@ -293,4 +293,4 @@ def _unneeded_first_norm(setting: Setting) -> Any:
     if setting.adapters is None or setting.adapters.train_embeddings:
         return 0.0
     first = eager.unneeded_in_first(setting) * setting.tokens
-    return np.where(setting.eager, first, 0.0)
+    return choose(setting.eager, first, 0.0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.memory.eager import head_kept
 from cost_models.memory.setting import Setting, Terms, once
 
@@ -24,15 +25,15 @@ def loss_terms(setting: Setting) -> Terms:
     capped = b if model.logit_softcap else 0.0
     eager_logits = (setting.loss("peak") + setting.fact("kept_outputs") * b + capped) * vocabulary * tokens
     chunks = setting.loss("chunks")
-    eager_logits = np.where(chunks > 1, _chunked(setting, eager_logits / chunks, chunks), eager_logits)
+    eager_logits = choose(chunks > 1, _chunked(setting, eager_logits / chunks, chunks), eager_logits)
     eager_head = head_kept(setting) * tokens
     fused = setting.loss("peak") * vocabulary * tokens
     dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
     megatron_logits = np.maximum(fused, b * vocabulary * tokens + dummy)
     megatron_head = (5.0 * h + 4.0 * h / setting.tensor) * tokens
     return {
-        "logits": np.where(setting.eager, eager_logits, megatron_logits),
-        "head_activations": np.where(setting.eager, eager_head, megatron_head),
+        "logits": choose(setting.eager, eager_logits, megatron_logits),
+        "head_activations": choose(setting.eager, eager_head, megatron_head),
     }
 
 
@@ -43,7 +44,7 @@ def held_outputs(setting: Setting) -> Terms:
     The loss counts them among its own copies.
     """
     kept = setting.fact("kept_outputs") * setting.activation
-    return {"logits": np.where(setting.eager, kept * setting.vocabulary * setting.tokens, 0.0)}
+    return {"logits": choose(setting.eager, kept * setting.vocabulary * setting.tokens, 0.0)}
 
 
 def _chunked(setting: Setting, logits: Any, chunks: Any) -> Any:

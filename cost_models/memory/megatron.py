@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.memory.activations import UNLESS_SELECTIVE, Moment, Saved
 from cost_models.memory.moe import megatron_experts
 from cost_models.memory.setting import Setting, once
@@ -35,7 +36,7 @@ def scores(setting: Setting) -> Any:
 def _attention(setting: Setting) -> list[Saved]:
     model, b, t = setting.model, setting.compute, setting.tensor
     n = model.num_attention_heads
-    kernel = np.where(setting.materialised, scores(setting), 4.0 * n / t)
+    kernel = choose(setting.materialised, scores(setting), 4.0 * n / t)
     if model.mla is not None:
         projections = _latent(setting)
         output = b * n * model.mla.v_head_dim / t
@@ -54,7 +55,7 @@ def _attention(setting: Setting) -> list[Saved]:
         width = model.query_width
         output = b * width / t
     # Ring attention keeps its own copy of the output beside the one the projection saves.
-    ring = np.where(np.asarray(setting.strategy.context_parallel) > 1, b * width / t, 0.0)
+    ring = choose(np.asarray(setting.strategy.context_parallel) > 1, b * width / t, 0.0)
     return [
         *projections,
         Saved(operator="attention_output", part="attention", bytes_per_token=output),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.memory.setting import Setting, Terms, catalogued, divisor
 from cost_models.specs.framework import FrameworkFacts, ParameterLayout
 from cost_models.specs.training import TrainingSpec
@@ -49,7 +50,7 @@ def reference_bytes(setting: Setting, whole: Any) -> Any:
 
     Source: arXiv:2305.18290, section 4 (DPO's reference policy); trl `create_reference_model`.
     """
-    resident = np.where(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
+    resident = choose(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
     return resident * setting.compute * whole / divisor(setting, "weights_sharded_from")
 
 
@@ -78,7 +79,7 @@ def evaluation_score_bytes(setting: Setting) -> Any:
     length = training.eval_sequence_length or training.sequence_length
     batch: Any = training.eval_batch_size or s.micro_batch_size
     scores = setting.model.num_attention_heads * batch * float(length) ** 2 / setting.tensor
-    return np.where(setting.materialised, (2 * setting.activation + 4) * scores, 0.0)
+    return choose(setting.materialised, (2 * setting.activation + 4) * scores, 0.0)
 
 
 def option_terms(setting: Setting, whole: Any, phase: str) -> Terms:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.calibration import Calibration
 from cost_models.memory.setting import Setting, Terms, once
 from cost_models.memory.sharding import Held
@@ -14,7 +14,7 @@ from cost_models.memory.sharding import Held
 def gathering(setting: Setting, style: str) -> Any:
     """Whether a candidate gathers sharded weights in the given style: 1 or 0."""
     sharded = np.asarray(setting.strategy.zero_stage) >= setting.fact("weights_sharded_from")
-    return np.where(sharded & setting.says("gather_style", style), 1.0, 0.0)
+    return choose(sharded & setting.says("gather_style", style), 1.0, 0.0)
 
 
 @once
@@ -22,7 +22,7 @@ def kept_gathered(setting: Setting) -> Any:
     """Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there.
     Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there.
     """
-    return gathering(setting, "root_group") * np.where(np.asarray(setting.strategy.zero_stage) == 2, 1.0, 0.0)
+    return gathering(setting, "root_group") * choose(np.asarray(setting.strategy.zero_stage) == 2, 1.0, 0.0)
 
 
 def gathered_bytes(setting: Setting, held: Held) -> Any:
@@ -69,7 +69,7 @@ def keeps_buckets(setting: Setting) -> Any:
     Source: deepspeed `runtime/zero/stage3.py`, _setup_for_real_optimizer.
     """
     sharded = np.asarray(setting.strategy.zero_stage) >= setting.fact("weights_sharded_from")
-    return np.where(sharded & (setting.fact("bucket_copies_sharded") > 0), 1.0, 0.0)
+    return choose(sharded & (setting.fact("bucket_copies_sharded") > 0), 1.0, 0.0)
 
 
 def bucket_bytes(setting: Setting, trained: Array) -> Any:
@@ -78,10 +78,10 @@ def bucket_bytes(setting: Setting, trained: Array) -> Any:
     Overlapping communication fills one while another is reduced; where weights are sharded there is but one.
     Source: deepspeed `runtime/zero/stage_1_and_2.py`, setup_buckets; `runtime/zero/stage3.py`.
     """
-    several = np.where(np.asarray(setting.strategy.zero_stage) >= 1, 1.0, 0.0)
-    overlap = np.where(np.asarray(setting.strategy.communication_overlap) > 0, setting.fact("bucket_copies"), 1.0)
+    several = choose(np.asarray(setting.strategy.zero_stage) >= 1, 1.0, 0.0)
+    overlap = choose(np.asarray(setting.strategy.communication_overlap) > 0, setting.fact("bucket_copies"), 1.0)
     overlap = np.minimum(overlap, setting.fact("bucket_copies"))
-    copies = np.where(keeps_buckets(setting) > 0, setting.fact("bucket_copies_sharded"), overlap)
+    copies = choose(keeps_buckets(setting) > 0, setting.fact("bucket_copies_sharded"), overlap)
     return several * copies * setting.compute * bucket_parameters(setting, trained)
 
 
@@ -95,7 +95,7 @@ def buckets_linger(setting: Setting) -> Any:
     s = setting.strategy
     several = (np.asarray(s.gradient_accumulation_steps) > 1) & (np.asarray(s.pipeline_parallel) == 1)
     whole = np.asarray(s.zero_stage) < setting.fact("gradients_sharded_from")
-    return np.where(several & whole & (setting.fact("flattened_gradients") > 0), 1.0, 0.0)
+    return choose(several & whole & (setting.fact("flattened_gradients") > 0), 1.0, 0.0)
 
 
 @once
@@ -107,7 +107,7 @@ def flattened_copies(setting: Setting) -> Any:
     zero = np.asarray(setting.strategy.zero_stage)
     shards = zero >= setting.fact("gradients_sharded_from")
     flattens = shards & (zero < setting.fact("weights_sharded_from")) & ~np.asarray(setting.offloads_gradients)
-    return np.where(flattens, setting.fact("flattened_gradients"), 0.0)
+    return choose(flattens, setting.fact("flattened_gradients"), 0.0)
 
 
 @once
@@ -117,7 +117,7 @@ def accumulated_copies(setting: Setting) -> Any:
     Source: deepspeed `runtime/zero/stage_1_and_2.py`, all_grad_tensors.
     """
     several = np.asarray(setting.strategy.gradient_accumulation_steps) > 1
-    return 1.0 + np.where(several, np.minimum(flattened_copies(setting), 1.0), 0.0)
+    return 1.0 + choose(several, np.minimum(flattened_copies(setting), 1.0), 0.0)
 
 
 def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
@@ -132,10 +132,10 @@ def workspace_terms(setting: Setting, calibration: Calibration) -> Terms:
     plain = calibration("workspace", device.family, "any")
     deterministic = calibration("workspace_deterministic", device.family, "any")
     tested = calibration("workspace_functional_test", device.family, "any")
-    size = np.where(setting.fact("functional_test") > 0, tested, plain)
-    size = np.where(setting.fact("deterministic") > 0, deterministic, size)
+    size = choose(setting.fact("functional_test") > 0, tested, plain)
+    size = choose(setting.fact("deterministic") > 0, deterministic, size)
     if any(kind.mlp == "moe" for kind in setting.kinds):
-        size = size + np.where(setting.eager, 0.0, calibration("workspace_grouped", device.family, "any"))
+        size = size + choose(setting.eager, 0.0, calibration("workspace_grouped", device.family, "any"))
     return {"workspaces": size}
 
 
@@ -148,7 +148,7 @@ def context_bytes(setting: Setting, calibration: Calibration) -> Any:
     if device.kind == "cpu":
         return 0.0
     lazy, eager = calibration("context", device.family, "any"), calibration("context_eager", device.family, "any")
-    return np.where(setting.fact("eager_module_loading") > 0, eager, lazy)
+    return choose(setting.fact("eager_module_loading") > 0, eager, lazy)
 
 
 def communicator_bytes(setting: Setting, calibration: Calibration) -> Any:
@@ -166,10 +166,10 @@ def communicator_bytes(setting: Setting, calibration: Calibration) -> Any:
 
     def one(size: Any) -> Any:
         size = np.asarray(size, dtype=np.float64)
-        return np.where(size > 2, group, np.where(size > 1, pair, 0.0))
+        return choose(size > 2, group, choose(size > 1, pair, 0.0))
 
     data = s.data_parallel * s.context_parallel
-    context = np.where(np.asarray(s.data_parallel) > 1, s.context_parallel, 1)
+    context = choose(np.asarray(s.data_parallel) > 1, s.context_parallel, 1)
     total = one(s.tensor_parallel) + one(data) + one(context) + one(s.pipeline_parallel) + one(s.expert_parallel)
     total = total + setting.fact("model_group") * one(s.tensor_parallel * s.pipeline_parallel)
     total = total + setting.fact("world_group") * one(s.world_size)

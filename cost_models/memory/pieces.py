@@ -6,14 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.calibration import Calibration
 from cost_models.memory import eager, megatron
 from cost_models.memory.activations import Saved
-from cost_models.memory.overheads import gathered_bytes
-from cost_models.memory.setting import Setting, Terms
+from cost_models.memory.overheads import bucket_bytes, gathered_bytes
+from cost_models.memory.setting import Setting, Terms, once
 from cost_models.memory.sharding import Held, embedding_held, head_held, layer_held
 from cost_models.memory.states import States, states
-from cost_models.schedule import BOTH, FIRST, LAST, STAGE_CLASSES
+from cost_models.schedule import BOTH, FIRST, LAST
 
 WITH_EMBEDDING: Final = (FIRST, BOTH)
 WITH_HEAD: Final = (LAST, BOTH)
@@ -46,42 +47,43 @@ class Pieces:
         """Parameters of the embedding."""
         return embedding_held(self.setting)
 
-    @cached_property
-    def heads(self) -> dict[int, Held]:
-        """Parameters of the head, by stage class: a last stage apart from the first has its own tied copy."""
-        return {c: head_held(self.setting, own_tied_copy=c == LAST) for c in WITH_HEAD}
+    @once
+    def head(self, stage_class: int) -> Held:
+        """Parameters of the head: a last stage apart from the first has its own tied copy."""
+        return head_held(self.setting, own_tied_copy=stage_class == LAST)
 
-    @cached_property
-    def ends(self) -> tuple[tuple[States | None, States | None], ...]:
-        """States of embedding and head, by stage class."""
-        empty: tuple[States | None, ...] = (None,) * len(STAGE_CLASSES)
-        embedding, heads = list(empty), list(empty)
-        for c in WITH_EMBEDDING:
-            embedding[c] = states(self.setting, self.embedding, end=True)
-        for c in WITH_HEAD:
-            heads[c] = states(self.setting, self.heads[c], end=True)
-        return tuple(zip(embedding, heads, strict=True))
+    @once
+    def ends(self, stage_class: int) -> tuple[States | None, States | None]:
+        """States of embedding and head of a stage class."""
+        embedding = states(self.setting, self.embedding, end=True) if stage_class in WITH_EMBEDDING else None
+        head = states(self.setting, self.head(stage_class), end=True) if stage_class in WITH_HEAD else None
+        return embedding, head
 
     @cached_property
     def whole(self) -> Any:
         """Parameters of an average stage, before ZeRO. [parameters]"""
-        counts = [self.setting.model.layer_sequence.count(kind) for kind in self.setting.kinds]
+        counts = self.setting.layer_counts
         layers = sum(
             (c * (h.base + h.adapter) for c, h in zip(counts, self.layers, strict=True)),
             np.zeros_like(self.setting.tensor),
         )
-        return (layers + self.embedding.base + self.heads[BOTH].base) / self.setting.strategy.pipeline_parallel
+        return (layers + self.embedding.base + self.head(BOTH).base) / self.setting.strategy.pipeline_parallel
 
     @cached_property
     def trained(self) -> Any:
         """Trained parameters of an average stage, before ZeRO. [parameters]"""
-        counts = [self.setting.model.layer_sequence.count(kind) for kind in self.setting.kinds]
-        ends = (self.embedding, self.heads[BOTH])
+        counts = self.setting.layer_counts
+        ends = (self.embedding, self.head(BOTH))
         parts = [*zip(counts, self.layers, strict=True), *((1, held) for held in ends)]
         trained = sum(
             (n * (h.trained + h.expert + h.adapter + h.module) for n, h in parts), np.zeros_like(self.setting.tensor)
         )
         return trained / self.setting.strategy.pipeline_parallel
+
+    @cached_property
+    def buckets(self) -> Any:
+        """Reduce buckets of an average stage. [bytes]"""
+        return bucket_bytes(self.setting, self.trained)
 
     @cached_property
     def styles(self) -> tuple[bool, ...]:
@@ -101,7 +103,7 @@ class Pieces:
 
     def chosen(self, one: Any, other: Any) -> Any:
         """The eager ledger's value or Megatron's, by candidate."""
-        return np.where(self.setting.eager, one, other)
+        return choose(self.setting.eager, one, other)
 
     def both(self, one: Terms, other: Terms) -> Terms:
         """The eager ledger's terms or Megatron's, by candidate."""

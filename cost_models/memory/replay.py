@@ -21,7 +21,6 @@ from cost_models.memory.events import LayerEvents, layer_events
 from cost_models.memory.logits import held_outputs, loss_terms
 from cost_models.memory.options import facts_of
 from cost_models.memory.overheads import (
-    bucket_bytes,
     budget_bytes,
     gathered_bytes,
     gathering,
@@ -90,13 +89,13 @@ class Stage:
         self.flight = max(1, round(flight))
         self.micro = min(max(micro, 1), self.flight + _MOST_MICRO_BATCHES)
         self.layers = [self._layer(kind, mode) for kind, mode in layers]
-        ends = pieces.ends[which]
+        ends = pieces.ends(which)
         model = self.setting.model
         self.first = None if ends[0] is None else _Unit(ends[0], pieces.embedding, embedding_weights(model))
-        self.last = None if ends[1] is None else _Unit(ends[1], pieces.heads[which], head_weights(model))
+        self.last = None if ends[1] is None else _Unit(ends[1], pieces.head(which), head_weights(model))
         assert (which in WITH_EMBEDDING, which in WITH_HEAD) == (self.first is not None, self.last is not None)
         self.sharded = float(gathering(self.setting, "root_group")) > 0
-        self.buckets = float(np.asarray(bucket_bytes(self.setting, pieces.trained)))
+        self.buckets = float(np.asarray(pieces.buckets))
         self.made = False
         self.outputs: Block | None = None
         kinds = {unit.kind for unit in self.layers}

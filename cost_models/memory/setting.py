@@ -2,18 +2,18 @@
 end.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.job import Job
 from cost_models.parameters import padded_vocabulary
 from cost_models.specs.choices import ATTENTIONS, BACKENDS, COMPRESSIONS, CROSS_ENTROPIES, PRECISIONS
-from cost_models.specs.framework import FrameworkFacts, OptimizerFacts, ParameterLayout
+from cost_models.specs.framework import FrameworkFacts
 from cost_models.specs.model import LayerKind, ModelSpec
 from cost_models.specs.training import LoraSpec
 from cost_models.strategy import Strategy
@@ -32,7 +32,7 @@ def once(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     @wraps(function)
     def remembered(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         known: dict[Any, Any] = arguments[0].remembered  # type: ignore[attr-defined]
-        key = (function, arguments[1:], *options.items())
+        key = (function, arguments[1:], *options.items()) if options else (function, arguments[1:])
         if key not in known:
             known[key] = function(*arguments, **options)
         return known[key]  # type: ignore[no-any-return]
@@ -85,15 +85,34 @@ class Setting:
         """Whether frozen weights are stored in 4 bits."""
         return self.job.training.method == "qlora"
 
+    @cached_property
+    def layer_counts(self) -> tuple[int, ...]:
+        """Layers of the model of each kind."""
+        return tuple(self.model.layers.count(kind) or self.model.num_hidden_layers for kind in self.kinds)
+
+    def _of_backend(self, value: Callable[[FrameworkFacts], Any]) -> Any:
+        """A value of each candidate's back end; of one candidate, of its back end alone."""
+        backend = self.strategy.backend
+        if np.ndim(backend) == 0:
+            return np.asarray(value(self.frameworks[int(backend)]))[()]
+        return np.array([value(facts) for facts in self.frameworks])[backend]
+
+    def _of_both(self, value: Callable[[FrameworkFacts, Any], Any], column: Any, names: Sequence[str]) -> Any:
+        """A value of each candidate's back end and its name in a column."""
+        backend = self.strategy.backend
+        if np.ndim(backend) == 0 and np.ndim(column) == 0:
+            return np.float64(value(self.frameworks[int(backend)], names[int(column)]))
+        return np.array([[value(facts, name) for name in names] for facts in self.frameworks])[backend, column]
+
     @once
     def fact(self, name: str) -> Any:
         """A number or flag of each candidate's back end."""
-        return np.array([float(getattr(f, name)) for f in self.frameworks])[self.strategy.backend]
+        return self._of_backend(lambda f: float(getattr(f, name)))
 
     @once
     def says(self, name: str, value: str) -> Any:
         """Whether a worded fact of each candidate's back end equals `value`."""
-        return np.array([getattr(f, name) == value for f in self.frameworks])[self.strategy.backend]
+        return self._of_backend(lambda f: getattr(f, name) == value)
 
     @once
     def layout(self, name: str) -> Any:
@@ -103,32 +122,32 @@ class Setting:
         def number(facts: FrameworkFacts, precision: Any) -> float:
             return float(getattr(facts.layouts[precision], name)) if precision in facts.layouts else unknown
 
-        grid = np.array([[number(f, p) for p in PRECISIONS] for f in self.frameworks])
-        return grid[self.strategy.backend, self.strategy.precision]
+        return self._of_both(number, self.strategy.precision, PRECISIONS)
 
     @once
     def module(self, layout: str, name: str) -> Any:
         """A number of the adapters' or trained modules' layout."""
-        layouts: list[ParameterLayout] = [getattr(f, layout) for f in self.frameworks]
-        return np.array([float(getattr(each, name)) for each in layouts])[self.strategy.backend]
+        return self._of_backend(lambda f: float(getattr(getattr(f, layout), name)))
 
     @once
     def optimizer(self, name: str) -> Any:
         """A number of the job's optimizer in each candidate's back end."""
-        facts: list[OptimizerFacts] = [f.optimizers[self.job.training.optimizer] for f in self.frameworks]
-        return np.array([float(getattr(each, name)) for each in facts])[self.strategy.backend]
+        optimizer = self.job.training.optimizer
+        return self._of_backend(lambda f: float(getattr(f.optimizers[optimizer], name)))
 
     @once
     def loss(self, name: str) -> Any:
         """Bytes per logit of each candidate's loss."""
-        grid = np.array([[float(getattr(f.cross_entropy[c], name)) for c in CROSS_ENTROPIES] for f in self.frameworks])
-        return grid[self.strategy.backend, self.strategy.cross_entropy]
+        return self._of_both(
+            lambda f, c: float(getattr(f.cross_entropy[c], name)), self.strategy.cross_entropy, CROSS_ENTROPIES
+        )
 
     @cached_property
     def compression_error(self) -> Any:
         """Residual bytes per parameter of each candidate's gradient compression."""
-        grid = np.array([[f.compression_error.get(c, 0.0) for c in COMPRESSIONS] for f in self.frameworks])
-        return grid[self.strategy.backend, self.strategy.gradient_compression]
+        return self._of_both(
+            lambda f, c: f.compression_error.get(c, 0.0), self.strategy.gradient_compression, COMPRESSIONS
+        )
 
     @cached_property
     def eager(self) -> Any:
@@ -149,8 +168,8 @@ class Setting:
         """
         if not self.quantized:
             return self.compute
-        other = np.array([f.quantized.other for f in self.frameworks])[self.strategy.backend]
-        return np.where(self.eager, np.maximum(other, self.compute), self.compute)
+        other = self._of_backend(lambda f: f.quantized.other)
+        return choose(self.eager, np.maximum(other, self.compute), self.compute)
 
     @cached_property
     def autocast(self) -> Any:
@@ -165,7 +184,7 @@ class Setting:
     @cached_property
     def sequence_shards(self) -> Any:
         """Ranks that share the tokens between norms: tensor-parallel ranks under sequence parallelism, else one."""
-        return np.where(np.asarray(self.strategy.sequence_parallel) > 0, self.tensor, 1.0)
+        return choose(np.asarray(self.strategy.sequence_parallel) > 0, self.tensor, 1.0)
 
     @cached_property
     def shards(self) -> Any:
@@ -210,13 +229,13 @@ class Setting:
         """Whether gradients are counted at every instant: 1 or 0."""
         sharded = np.asarray(self.strategy.zero_stage) >= self.fact("weights_sharded_from")
         always = (self.fact("gradients_persist") > 0) | (sharded & (self.fact("gradients_persist_sharded") > 0))
-        return np.where(always | self.offloads_gradients, 1.0, 0.0)
+        return choose(always | self.offloads_gradients, 1.0, 0.0)
 
     @cached_property
     def accumulating(self) -> Any:
         """Whether gradients of an earlier micro-batch, or persistent buffers, exist when a backward starts: 1 or 0."""
         several = np.asarray(self.strategy.gradient_accumulation_steps) > 1
-        return np.maximum(np.where(several, 1.0, 0.0), self.persisting)
+        return np.maximum(choose(several, 1.0, 0.0), self.persisting)
 
     @cached_property
     def vocabulary_multiple(self) -> Any:
@@ -230,7 +249,7 @@ class Setting:
         """
         padded = padded_vocabulary(self.model, self.strategy.tensor_parallel, self.vocabulary_multiple)
         whole = self.eager & (np.asarray(self.strategy.cross_entropy) != CROSS_ENTROPIES.index("vocab_parallel"))
-        return padded / np.where(whole, 1.0, self.tensor)
+        return padded / choose(whole, 1.0, self.tensor)
 
 
 def total(terms: Terms) -> Array:
@@ -259,7 +278,7 @@ def larger(one: Terms, other: Terms) -> Terms:
     """Of two sets of terms, by candidate, the one with the larger sum."""
     first = np.asarray(total(one) >= total(other))
     names = dict.fromkeys([*one, *other])
-    return {name: np.where(first, one.get(name, 0.0), other.get(name, 0.0)) for name in names}
+    return {name: choose(first, one.get(name, 0.0), other.get(name, 0.0)) for name in names}
 
 
 @once
@@ -268,4 +287,4 @@ def divisor(setting: Setting, fact: str, *, expert: bool = False) -> Any:
     shards = setting.expert_shards if expert else setting.shards
     if fact == "optimizer_sharded_from":
         shards = np.maximum(shards / setting.fact("optimizer_instances"), 1.0)
-    return np.where(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)
+    return choose(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)

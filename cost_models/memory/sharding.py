@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.memory.architectures import architecture, fused_names
 from cost_models.memory.setting import Setting
 from cost_models.parameters import (
@@ -112,7 +112,7 @@ def small_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
     result: Array = np.zeros_like(setting.tensor)
     for w in weights:
         size = w.out_features * max(w.in_features, 1)
-        result = result + np.where(size <= threshold, float(w.count), 0.0)
+        result = result + choose(size <= threshold, float(w.count), 0.0)
     return result
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.memory.setting import Setting, Terms, divisor, once, scaled, total
 from cost_models.memory.sharding import Held
 from cost_models.parameters import total_parameters
@@ -39,7 +39,7 @@ def weight_bytes(setting: Setting, held: Held) -> Terms:
     """Weights between steps. Offloaded parameters live on the host. [bytes]"""
     shared = divisor(setting, "weights_sharded_from")
     expert = divisor(setting, "weights_sharded_from", expert=True)
-    resident = np.where(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
+    resident = choose(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
     if setting.adapters is None:
         size = setting.layout("weight")
         return {"weights": resident * size * (held.trained / shared + held.expert / expert)}
@@ -50,8 +50,8 @@ def weight_bytes(setting: Setting, held: Held) -> Terms:
     if setting.quantized:
         stored = _quantized(setting, "double" if setting.adapters.double_quantization else "single")
         sharded = setting.fact("shards_quantized") > 0
-        on = np.where(sharded, resident / shared, 1.0)
-        experts_on = np.where(sharded, resident / expert, 1.0)
+        on = choose(sharded, resident / shared, 1.0)
+        experts_on = choose(sharded, resident / expert, 1.0)
         terms["weights"] = resident * _quantized(setting, "other") * held.frozen / shared
         terms["four_bit_weights"] = stored * (held.frozen_linear * on + held.frozen_expert * experts_on)
     else:
@@ -120,12 +120,12 @@ def _in_one_step(setting: Setting) -> Any:
     s, limit = setting.strategy, setting.fact("step_parameters")
     grouped = (np.asarray(s.zero_stage) >= setting.fact("weights_sharded_from")) & (limit > 0)
     held = total_parameters(setting.model) / (setting.tensor * s.pipeline_parallel * setting.shards)
-    return np.where(grouped, np.minimum(limit / held, 1.0), 1.0)
+    return choose(grouped, np.minimum(limit / held, 1.0), 1.0)
 
 
 def buffer_bytes(setting: Setting, held: Held) -> Terms:
     """Gradient copies in communication buckets and residuals of compressed gradients. [bytes]"""
-    several = np.where(setting.shards > 1, 1.0, 0.0)
+    several = choose(setting.shards > 1, 1.0, 0.0)
     trained = held.trained + held.expert + held.adapter + held.module
     layout = setting.layout("reduce") if setting.adapters is None else _adapter_bytes(setting, "reduce")
     residual = setting.compression_error + setting.optimizer("error_feedback")
@@ -142,13 +142,13 @@ def cast_bytes(setting: Setting, held: Held) -> Any:
 
 def states(setting: Setting, held: Held, *, end: bool = False) -> States:
     """Every term of some parameters. An `end`, embedding or head, goes to the host where offloading takes all."""
-    kept = np.where(setting.offloads_ends, 0.0, 1.0) if end else 1.0
+    kept = choose(setting.offloads_ends, 0.0, 1.0) if end else 1.0
     paged = 0.0 if setting.job.training.optimizer_paged else 1.0  # a device that is short of memory holds none
     gradients, optimizer = gradient_bytes(setting, held), optimizer_bytes(setting, held)
     step = step_bytes(setting, held)
     shared = divisor(setting, "optimizer_sharded_from")
     expert = divisor(setting, "optimizer_sharded_from", expert=True)
-    with_gradients = np.where(setting.offloads_gradients, 1.0, 0.0) * (total(gradients) + total(step))
+    with_gradients = choose(setting.offloads_gradients, 1.0, 0.0) * (total(gradients) + total(step))
     return States(
         weights=weight_bytes(setting, held),
         gradients=scaled(gradients, kept),
