@@ -19,13 +19,34 @@ _BITS_PER_SECOND = {"kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12,
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 
 
+LARGEST_QUANTITY = 2**53 - 1
+"""Largest accepted size [bytes] or rate [bytes/s]: 9 PB, far above any node's and exact in every number format."""
+_LONGEST_SHOWN = 40
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _within(number: float, value: Any, what: str) -> float:
+    """`number`, unless it is negative, beyond every machine, or no number."""
+    if not 0 <= number <= LARGEST_QUANTITY:
+        raise SpecError(f"{what} {_shown(value)} must lie between 0 and {LARGEST_QUANTITY} bytes{_rate(what)}")
+    return number
+
+
+def _rate(what: str) -> str:
+    return "/s" if what == "bandwidth" else ""
+
+
 def _split(text: str, what: str, units: str) -> tuple[float, str]:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise SpecError(f"{what} {text!r} is not a number with a unit such as {units}")
+        raise SpecError(f"{what} {_shown(text)} is not a number with a unit such as {units}")
     number = float(match.group(1))
     if not math.isfinite(number):
-        raise SpecError(f"{what} {text!r} is larger than a number can be")
+        raise SpecError(f"{what} {_shown(text)} is larger than a number can be")
     return number, match.group(2)
 
 
@@ -36,15 +57,13 @@ def parse_bytes(value: Any) -> int:
         SpecError: unknown unit, or not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise SpecError(f"{value!r} is not a memory size")
+        raise SpecError(f"{_shown(value)} is not a memory size")
     if not isinstance(value, str):
-        if not math.isfinite(value):
-            raise SpecError(f"{value!r} is not a memory size")
-        return int(value)
+        return int(_within(value, value, "memory size"))
     number, unit = _split(value, "memory size", "80GiB")
     if unit not in _BYTES | {"": 1}:
-        raise SpecError(f"memory size {value!r}: unknown unit {unit!r}; known are {', '.join(_BYTES)}")
-    return round(number * (_BYTES | {"": 1})[unit])
+        raise SpecError(f"memory size {_shown(value)}: unknown unit {_shown(unit)}; known are {', '.join(_BYTES)}")
+    return round(_within(number * (_BYTES | {"": 1})[unit], value, "memory size"))
 
 
 def parse_bandwidth(value: Any) -> float:
@@ -54,17 +73,19 @@ def parse_bandwidth(value: Any) -> float:
         SpecError: unknown unit, or not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise SpecError(f"{value!r} is not a bandwidth")
+        raise SpecError(f"{_shown(value)} is not a bandwidth")
     if not isinstance(value, str):
-        return float(value)
+        return float(_within(value, value, "bandwidth"))
     number, unit = _split(value, "bandwidth", "400Gb/s or 50GB/s")
     if unit in _BITS_PER_SECOND:
-        return number * _BITS_PER_SECOND[unit] / 8
-    if unit.endswith("/s") and unit[:-2] in _BYTES:
-        return number * _BYTES[unit[:-2]]
-    if unit == "":
-        return number
-    raise SpecError(f"bandwidth {value!r}: unknown unit {unit!r}; write 400Gb/s (bits) or 50GB/s (bytes)")
+        number = number * _BITS_PER_SECOND[unit] / 8
+    elif unit.endswith("/s") and unit[:-2] in _BYTES:
+        number *= _BYTES[unit[:-2]]
+    elif unit:
+        raise SpecError(
+            f"bandwidth {_shown(value)}: unknown unit {_shown(unit)}; write 400Gb/s (bits) or 50GB/s (bytes)"
+        )
+    return _within(number, value, "bandwidth")
 
 
 def gib(size: float) -> str:

@@ -29,8 +29,10 @@ class ConfigurationRequest(Spec):
     zero_stage: int = Field(default=0, ge=0, le=3)
     micro_batch_size: PositiveInt | None = None
     gradient_accumulation_steps: PositiveInt | None = None
-    stages: tuple[Stage, ...] | None = Field(default=None, min_length=1)
-    layers: tuple[PositiveInt, ...] | None = Field(default=None, description="layers of each stage; even when left out")
+    stages: tuple[Stage, ...] | None = Field(default=None, min_length=1, max_length=256)
+    layers: tuple[PositiveInt, ...] | None = Field(
+        default=None, max_length=256, description="layers of each stage; even when left out"
+    )
     recompute: Recompute | None = Field(default=None, description="of every layer, where stages are not stated")
     recompute_interval: PositiveInt | None = None
     optimizer_layers_offloaded: NonNegativeInt | Literal["all"] | None = Field(

@@ -1,7 +1,7 @@
 """Domains: what a request allows one decision to be. Pinned, listed, ranged or forbidden, in one normal form."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pydantic import model_serializer, model_validator
 
@@ -9,6 +9,17 @@ from cost_models.specs.base import Spec
 from cost_models.specs.model import BrokenRuleValue
 
 Value = int | str | bool
+MOST_VALUES: Final = 64
+"""Most values that one decision lists or forbids; more are a range."""
+_MOST_SHOWN: Final = 8
+"""Values that a message lists."""
+_LONGEST_SHOWN: Final = 60
+"""Characters of a user's value that a message repeats."""
+
+
+def _listed(values: Iterable[Value]) -> str:
+    texts = [str(value) for value in values]
+    return ", ".join(texts[:_MOST_SHOWN]) + (f", ... ({len(texts)} in all)" if len(texts) > _MOST_SHOWN else "")
 
 
 class Domain(Spec):
@@ -24,7 +35,7 @@ class Domain(Spec):
         if self.min is not None and self.max is not None and self.min > self.max:
             raise BrokenRuleValue(f"min {self.min} exceeds max {self.max}")
         if self.values is not None and not any(self.allows(value) for value in self.values):
-            raise BrokenRuleValue(f"nothing is left of {list(self.values)} after min, max and forbid")
+            raise BrokenRuleValue(f"nothing is left of [{_listed(self.values)}] after min, max and forbid")
         return self
 
     @model_serializer
@@ -65,28 +76,33 @@ class Domain(Spec):
         """As a person would write it."""
         parts = []
         if self.values is not None:
-            parts.append("one of " + ", ".join(map(str, self.values)) if len(self.values) > 1 else str(self.values[0]))
+            parts.append("one of " + _listed(self.values) if len(self.values) > 1 else str(self.values[0]))
         if self.min is not None:
             parts.append(f"at least {self.min}")
         if self.max is not None:
             parts.append(f"at most {self.max}")
         if self.forbid:
-            parts.append("not " + ", ".join(map(str, self.forbid)))
+            parts.append("not " + _listed(self.forbid))
         return " and ".join(parts) or "anything"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _typed(value: Any, kind: str, legal: Sequence[Value] | None, least: int) -> Value:
     if kind == "flag":
         if not isinstance(value, bool):
-            raise BrokenRuleValue(f"{value!r} is not true or false")
+            raise BrokenRuleValue(f"{_shown(value)} is not true or false")
         return value
     if kind == "name":
         if legal is not None and value not in legal:
-            raise BrokenRuleValue(f"{value!r} is not one of {', '.join(map(str, legal))}")
+            raise BrokenRuleValue(f"{_shown(value)} is not one of {', '.join(map(str, legal))}")
         return str(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise BrokenRuleValue(
-            f"{value!r} is not an integer, a list of integers, {{min: ..., max: ...}} or {{forbid: [...]}}"
+            f"{_shown(value)} is not an integer, a list of integers, {{min: ..., max: ...}} or {{forbid: [...]}}"
         )
     if value < least or (legal is not None and value not in legal):
         rule = f"one of {', '.join(map(str, legal))}" if legal is not None else f"at least {least}"
@@ -111,7 +127,7 @@ def parse_domain(
     if isinstance(raw, dict):
         unknown = sorted(set(raw) - {"values", "min", "max", "forbid"})
         if unknown:
-            raise BrokenRuleValue(f"unknown key {unknown[0]!r}; a domain has values, min, max, forbid")
+            raise BrokenRuleValue(f"unknown key {_shown(unknown[0])}; a domain has values, min, max, forbid")
         if kind != "integer" and {"min", "max"} & set(raw):
             raise BrokenRuleValue(
                 f"min and max order integers only; list the values among {', '.join(map(str, legal or ()))}"
@@ -127,5 +143,7 @@ def parse_domain(
 
 def _each(raw: Any, kind: str, legal: Sequence[Value] | None, least: int) -> tuple[Value, ...]:
     items = raw if isinstance(raw, list | tuple) else [raw]
+    if len(items) > MOST_VALUES:
+        raise BrokenRuleValue(f"{len(items)} values are listed, the limit is {MOST_VALUES}; use min and max")
     typed = dict.fromkeys(_typed(item, kind, legal, least) for item in items)
     return tuple(sorted(typed, key=lambda v: (v if kind == "integer" else 0, str(v))))

@@ -1,6 +1,8 @@
 """Read a request: YAML for people, JSON on the wire, from text that may be hostile."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +14,21 @@ from planner.errors import RequestUnreadable
 MAX_BYTES: Final = 2**20
 """Largest request text. A config.json of any published model is below 100 kB."""
 MAX_DEPTH: Final = 24
-"""Deepest nesting; keeps both parsers far from the interpreter's recursion limit."""
+"""Deepest nesting of mappings and lists; keeps both parsers far from the interpreter's recursion limit."""
+MAX_KEYS: Final = 4096
+"""Most keys of one mapping. A config.json with a label for each class of a data set stays below it."""
+_LONGEST_SHOWN: Final = 80
+_STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_STRING_OR_CONSTANT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|-?Infinity|NaN', re.DOTALL)
+
+
+def shortened(text: str) -> str:
+    """A user's text, cut to what fits an error message."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+class _Refused(Exception):
+    """What the loader does not accept, with its line."""
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -21,9 +37,9 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
             line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
-            raise RequestUnreadable(f"line {line}: YAML aliases are not accepted; write it out")
+            raise _Refused(f"line {line}: YAML aliases are not accepted; write it out")
         if len(self._path) >= MAX_DEPTH:
-            raise RequestUnreadable(f"the request nests deeper than {MAX_DEPTH} levels")
+            raise _Refused(f"the request nests deeper than {MAX_DEPTH} levels")
         self._path.append(index)
         try:
             return super().compose_node(parent, index)
@@ -36,13 +52,16 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
+        if len(node.value) > MAX_KEYS:
+            line = node.start_mark.line + 1
+            raise _Refused(f"line {line}: a mapping has {len(node.value)} keys, the limit is {MAX_KEYS}")
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str):
-                raise RequestUnreadable(f"line {line}: key {key!r} is not a name")
+                raise _Refused(f"line {line}: key {shortened(repr(key))} is not a name")
             if key in seen:
-                raise RequestUnreadable(f"line {line}: {key} is given twice; a key may stand once")
+                raise _Refused(f"line {line}: {shortened(key)} is given twice; a key may stand once")
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
@@ -54,26 +73,45 @@ _StrictLoader.yaml_implicit_resolvers = {
 }
 
 
+class _RepeatedKey(ValueError):
+    """The key."""
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise _Refused(f"a mapping has {len(pairs)} keys, the limit is {MAX_KEYS}")
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise RequestUnreadable(f"{twice} is given twice; a key may stand once")
+        counts = Counter(key for key, _ in pairs)
+        raise _RepeatedKey(next(key for key, count in counts.items() if count > 1))
     return mapping
 
 
 def _no_constant(text: str) -> Any:
-    raise RequestUnreadable(f"{text} is not a number that JSON allows; write a finite one")
+    raise ValueError(f"{text} is not a number that JSON allows; write a finite one")
 
 
-def _check_depth(text: str) -> None:
-    depth = deepest = 0
-    for character in text:
-        depth += (character in "[{") - (character in "]}")
-        deepest = max(deepest, depth)
-    if deepest > 4 * MAX_DEPTH:
-        raise RequestUnreadable(f"the request nests deeper than {MAX_DEPTH} levels")
+def _check_depth(text: str, what: str) -> None:
+    """Before parsing, which recurses: count the brackets outside of strings."""
+    depth = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        first = found.group()[0]
+        depth += (first in "[{") - (first in "]}")
+        if depth > MAX_DEPTH:
+            line = text.count("\n", 0, found.start()) + 1
+            raise RequestUnreadable(f"{what}: line {line}: the request nests deeper than {MAX_DEPTH} levels")
+
+
+def _place(text: str, error: ValueError) -> str:
+    """`line N: ` of a repeated key or a number that JSON lacks, where that place is the only one it can be."""
+    if isinstance(error, _RepeatedKey):
+        at = [found.start() for found in re.finditer(re.escape(json.dumps(str(error))) + r"\s*:", text)]
+        start = at[1] if len(at) == 2 else None
+    else:
+        constant = str(error).partition(" ")[0]
+        found = (f.start() for f in _STRING_OR_CONSTANT.finditer(text) if f.group() == constant)
+        start = next(found, None)
+    return "" if start is None else f"line {text.count(chr(10), 0, start) + 1}: "
 
 
 def _checked(text: str | bytes, what: str, limit: int) -> str:
@@ -85,7 +123,6 @@ def _checked(text: str | bytes, what: str, limit: int) -> str:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
             raise RequestUnreadable(f"{what} is not UTF-8 text (byte {error.start})") from error
-    _check_depth(text)
     return text
 
 
@@ -102,16 +139,22 @@ def read_json(text: str | bytes, what: str = "the request", *, limit: int = MAX_
     Raises:
         RequestUnreadable: it is not that.
     """
+    text = _checked(text, what, limit)
+    _check_depth(text, what)
     try:
-        value = json.loads(_checked(text, what, limit), object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise RequestUnreadable(
             f"{what} is not JSON: {error.msg} at line {error.lineno} column {error.colno}"
         ) from error
-    except RecursionError as error:
-        raise RequestUnreadable(f"{what} nests deeper than {MAX_DEPTH} levels") from error
+    except _RepeatedKey as error:
+        raise RequestUnreadable(
+            f"{what}: {_place(text, error)}{shortened(str(error))} is given twice; a key may stand once"
+        ) from error
+    except _Refused as error:
+        raise RequestUnreadable(f"{what}: {error}") from error
     except ValueError as error:
-        raise RequestUnreadable(f"{what} is not JSON: {error}") from error
+        raise RequestUnreadable(f"{what} is not JSON: {_place(text, error)}{error}") from error
     return _mapping(value, what)
 
 
@@ -125,6 +168,8 @@ def read_yaml(text: str | bytes, what: str = "the request") -> dict[str, Any]:
     try:
         loader = _StrictLoader(_checked(text, what, MAX_BYTES))
         value = loader.get_single_data()
+    except _Refused as error:
+        raise RequestUnreadable(f"{what}: {error}") from error
     except yaml.MarkedYAMLError as error:
         line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise RequestUnreadable(f"{what} is not YAML: {error.problem or error.context}{line}") from error

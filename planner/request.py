@@ -14,7 +14,7 @@ from cost_models.units import ByteSize
 from planner.configuration_request import ConfigurationRequest
 from planner.constraints import Constraints
 from planner.question import Objective
-from planner.reading import read_file
+from planner.reading import read_file, shortened
 
 
 class ModelRequest(Spec):
@@ -59,7 +59,7 @@ class PoolRequest(Spec):
 class ClusterRequest(Spec):
     """One or several pools."""
 
-    pools: tuple[PoolRequest, ...] = Field(min_length=1)
+    pools: tuple[PoolRequest, ...] = Field(min_length=1, max_length=16)
 
 
 class PlanRequest(Spec):
@@ -81,7 +81,7 @@ class PlanRequest(Spec):
         for name in ("backend", "objective"):
             value = getattr(self, name)
             if isinstance(value, tuple) and (not value or len(set(value)) != len(value)):
-                raise BrokenRuleValue(f"{name} {list(value)} must list each name once, and at least one")
+                raise BrokenRuleValue(f"{name} {shortened(str([*value]))} must list each name once, and at least one")
         return self
 
     @property

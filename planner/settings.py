@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """Read once, when first asked for."""
 
-    model_config = SettingsConfigDict(env_prefix="MESHWRIGHT_", env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="MESHWRIGHT_", extra="ignore", frozen=True)
 
     progress_seconds: PositiveFloat = 5.0
     """Where standard error is no terminal, progress is a line at most this often."""

@@ -12,7 +12,7 @@ from planner.version import __version__
 from service import interface, problems
 from service.jobs.pool import SpawnPool, WorkPool
 from service.jobs.store import Jobs
-from service.limits import BodyLimit
+from service.limits import BodyLimit, Head, KnownHost, is_loopback
 from service.observability import RequestLog
 from service.routes import catalogue, estimates, health, plans
 from service.settings import ServiceSettings
@@ -22,8 +22,10 @@ DESCRIPTION = """Ask how a model should be trained on a cluster, before a GPU is
 Errors are RFC 9457 problem+json. Infeasible is a result: 200 with `status` infeasible and its reasons."""
 
 
-def create_app(settings: ServiceSettings | None = None, *, pool: WorkPool | None = None) -> FastAPI:
-    """The service. `pool` replaces the solver processes (tests, other schedulers)."""
+def create_app(
+    settings: ServiceSettings | None = None, *, pool: WorkPool | None = None, estimates_pool: WorkPool | None = None
+) -> FastAPI:
+    """The service. `pool` and `estimates_pool` replace the solver processes (tests, other schedulers)."""
     settings = settings or ServiceSettings()
     app = FastAPI(
         title="Meshwright",
@@ -37,11 +39,18 @@ def create_app(settings: ServiceSettings | None = None, *, pool: WorkPool | None
     app.state.settings = settings
     app.state.pool = pool or SpawnPool(settings.solver_processes, settings.solve_timeout_seconds)
     app.state.jobs = Jobs(app.state.pool, kept=settings.kept_plans, max_waiting=settings.max_waiting)
+    # A process of their own: an estimate is not kept waiting by a solve, and one that takes too long can be stopped.
+    limit = min(settings.estimate_timeout_seconds, settings.solve_timeout_seconds)
+    app.state.estimates_pool = estimates_pool or SpawnPool(1, limit)
+    app.state.estimates = Jobs(app.state.estimates_pool, kept=1, max_waiting=settings.max_waiting)
     for router in (plans.router, estimates.router, catalogue.router, health.router):
         app.include_router(router)
     interface.install(app)
     problems.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(Head)
+    if is_loopback(settings.host) and not settings.allow_remote:
+        app.add_middleware(KnownHost)
     app.add_middleware(RequestLog)  # the last added is the outermost
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
@@ -50,7 +59,9 @@ def create_app(settings: ServiceSettings | None = None, *, pool: WorkPool | None
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await app.state.pool.start()
+    await app.state.estimates_pool.start()
     yield
+    await app.state.estimates.close()
     await app.state.jobs.close()
 
 

@@ -1,6 +1,5 @@
 """`meshwright serve`: the service in this terminal, hung on the root command by an entry point."""
 
-import ipaddress
 from typing import Annotated
 
 import typer
@@ -22,12 +21,13 @@ def serve(
     import uvicorn
 
     from service.app import create_app
+    from service.limits import is_loopback
     from service.observability import configure
     from service.settings import ServiceSettings
 
-    stated = {"host": host, "port": port, "solver_processes": solver_processes}
+    stated = {"host": host, "port": port, "solver_processes": solver_processes, "allow_remote": allow_remote or None}
     settings = ServiceSettings.stated(**{key: value for key, value in stated.items() if value is not None})
-    if not allow_remote and not is_loopback(settings.host):
+    if not settings.allow_remote and not is_loopback(settings.host):
         raise SpecError(
             f"host {settings.host} is reachable from other machines and callers are not authenticated; "
             "listen on 127.0.0.1, or say --allow-remote"
@@ -40,15 +40,5 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=int(settings.shutdown_seconds),
+        timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds)),
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

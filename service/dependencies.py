@@ -7,6 +7,7 @@ from fastapi import Depends, Header, Request
 
 from service.jobs.pool import WorkPool
 from service.jobs.store import Jobs
+from service.problems import request_id
 from service.settings import ServiceSettings
 
 
@@ -20,6 +21,11 @@ def _jobs(request: Request) -> Jobs:
     return found
 
 
+def _estimates(request: Request) -> Jobs:
+    found: Jobs = request.app.state.estimates
+    return found
+
+
 def _pool(request: Request) -> WorkPool:
     found: WorkPool = request.app.state.pool
     return found
@@ -27,7 +33,15 @@ def _pool(request: Request) -> WorkPool:
 
 Settings = Annotated[ServiceSettings, Depends(_settings)]
 CurrentJobs = Annotated[Jobs, Depends(_jobs)]
+Estimates = Annotated[Jobs, Depends(_estimates)]
 CurrentPool = Annotated[WorkPool, Depends(_pool)]
+
+
+def _instance(request: Request) -> str | None:
+    return request_id(request.scope)
+
+
+RequestId = Annotated[str | None, Depends(_instance)]
 
 
 def _wait(

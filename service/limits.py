@@ -1,5 +1,8 @@
-"""Limits that hold before a body is read."""
+"""Limits that hold before a body is read, and methods that every resource has."""
 
+import ipaddress
+
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.problems import BodyTooLarge, problem_of_refusal, response
@@ -34,3 +37,58 @@ class BodyLimit:
             return message
 
         await self.app(scope, counting, send)
+
+
+class KnownHost:
+    """Refuses requests for a name that is not this machine: a page of another site must not reach a loopback service.
+
+    Such a page can have its own name resolved to 127.0.0.1 (DNS rebinding); the `Host` header then still tells it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap `app`."""
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve."""
+        if scope["type"] == "http":
+            stated = next((value for name, value in scope["headers"] if name == b"host"), b"localhost")
+            if not is_loopback(_name(stated.decode("latin-1"))):
+                error = HTTPException(421, "the Host header names another machine; ask for localhost or 127.0.0.1")
+                await response(problem_of_refusal(error, scope))(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+class Head:
+    """Answers HEAD wherever GET is answered, without the content (RFC 9110, section 9.3.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap `app`."""
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self.app(scope, receive, send)
+            return
+
+        async def headers_only(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self.app({**scope, "method": "GET"}, receive, headers_only)
+
+
+def _name(host: str) -> str:
+    """The name in a `Host` header, without its port."""
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from cost_models.errors import MeshwrightError, MissingCalibration, SpecError, UnknownName
+from cost_models.specs.fields import unknown_key
 from planner.errors import ExportUnsupported
+from planner.request import PlanRequest
 from service import errors
 from solver.errors import LimitReached
 
@@ -242,12 +244,13 @@ async def _deliberate(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    fields = tuple(_field(found) for found in error.errors())
-    more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
+    complaints = error.errors()
+    fields = tuple(_field(found) for found in complaints[:_MOST_FIELDS])
+    more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
     first = fields[0]
     where = first.pointer.removeprefix("/").replace("/", ".")
     detail = f"{where or 'the body'}: {first.detail}{more}"
-    return response(problem(INVALID, detail, fields[:_MOST_FIELDS], request_id(request.scope)))
+    return response(problem(INVALID, detail, fields, request_id(request.scope)))
 
 
 _MOST_FIELDS = 50
@@ -256,6 +259,8 @@ _MOST_FIELDS = 50
 def _field(found: Mapping[str, Any]) -> FieldProblem:
     place, *rest = found["loc"]
     message = str(found["msg"]).removeprefix("Value error, ")
+    if found["type"] == "extra_forbidden":
+        message = unknown_key(PlanRequest if place == "body" else None, rest)
     steps = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in rest)
     return FieldProblem(pointer=steps if place == "body" else f"#{place}{steps}", detail=message)
 

@@ -1,5 +1,6 @@
 """Bodies from the wire: declared JSON, strictly parsed, free of paths and downloads."""
 
+import asyncio
 import math
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Final
@@ -7,15 +8,16 @@ from typing import Annotated, Any, Final
 from fastapi import Body, Request, Response
 from fastapi.routing import APIRoute
 
+from cost_models.specs.fields import LARGEST_INTEGER
 from planner.errors import RequestUnreadable
 from planner.reading import read_json
 from planner.request import PlanRequest
 from service.errors import NotInline
 from service.problems import NotJson, UnreadableBody
 
-LARGEST_INTEGER = 2**53 - 1
-"""What every JSON reader carries without loss (RFC 8259, section 6)."""
-
+MOST_VALUES: Final = 4096
+"""Most values of a body outside of its model's config.json."""
+MOST_VALUES_IN_ALL: Final = 65_536
 
 JOB_EXAMPLE: Final[dict[str, Any]] = {
     "model": {"preset": "llama-2-7b"},
@@ -53,11 +55,8 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """The body, as one JSON object."""
         if not hasattr(self, "_strict"):
-            try:
-                self._strict = read_json(await self.body(), "the body")
-            except RequestUnreadable as error:
-                raise UnreadableBody(str(error)) from error
-            _check_numbers(self._strict)
+            # In a thread: a body at the limit takes longer than the event loop may stand still.
+            self._strict = await asyncio.to_thread(_read, await self.body())
         return self._strict
 
 
@@ -76,6 +75,34 @@ class StrictRoute(APIRoute):
             return await handle(StrictRequest(request.scope, request.receive))
 
         return strictly
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        found = read_json(body, "the body")
+    except RequestUnreadable as error:
+        raise UnreadableBody(str(error)) from error
+    _check_numbers(found)
+    model = found.get("model")
+    # Validation, on the event loop, names every complaint: it gets no more values than it can name in milliseconds.
+    own = {**found, "model": {**model, "config": None, "architecture": None}} if isinstance(model, dict) else found
+    for counted, limit, what in ((own, MOST_VALUES, " outside model.config"), (found, MOST_VALUES_IN_ALL, "")):
+        if (count := _count(counted)) > limit:
+            raise UnreadableBody(f"the body holds {count} values{what}, the limit is {limit}")
+    return found
+
+
+def _count(value: Any) -> int:
+    """Keys and values, at every depth."""
+    count, open_values = 0, [value]
+    while open_values:
+        found = open_values.pop()
+        count += 1
+        if isinstance(found, dict):
+            open_values += found.values()
+        elif isinstance(found, list):
+            open_values += found
+    return count
 
 
 def _check_numbers(value: Any) -> None:

@@ -3,20 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from cost_models.errors import SpecError
+from cost_models.specs.fields import check_numbers, unknown_key
 
 
-def one_line(error: ValidationError, data: Any = None) -> str:
+def one_line(error: ValidationError, data: Any = None, model: type[BaseModel] | None = None) -> str:
     """The first complaint of pydantic as `field: message; got value`, with the count of the other fields complained of.
 
-    With the `data` that was validated, the path names its keys only, not the branches of unions.
+    With the `data` that was validated, the path names its keys only, not the branches of unions. With the
+    `model`, an unknown key is answered with those that there are.
     """
     complaints = error.errors(include_url=False)
     first = _telling(complaints, data)
     where = _path(first, data)
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = unknown_key(model, first["loc"])
     if first["type"] not in ("value_error", "missing", "extra_forbidden") and isinstance(first["input"], _SCALARS):
         message += f"; got {_shortened(first['input'])}"
     others = len({path for c in complaints if not f"{where}.".startswith(f"{(path := _path(c, data))}.")})
@@ -61,6 +65,13 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Numbers are written as numbers: `yes` is not 1, and "8" is not 8."""
+        check_numbers(cls, str(info.field_name), value)
+        return value
+
     @classmethod
     def read(cls, data: Any) -> Self:
         """Validate `data`, turning pydantic's report into one line.
@@ -71,4 +82,4 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise SpecError(one_line(error, data)) from error
+            raise SpecError(one_line(error, data, cls)) from error

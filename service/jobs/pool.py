@@ -51,6 +51,8 @@ class _Lane:
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self._closed = False
+        self.answered = False
+        """Whether a process of this lane has ever said that it is ready."""
 
     def warm(self) -> None:
         """Start the process and wait until it has loaded what a solve needs."""
@@ -72,7 +74,7 @@ class _Lane:
         except (EOFError, OSError) as error:
             self.stop()
             raise WorkerDied("the solver process ended in the middle of the solve") from error
-        except SolveTimedOut:
+        except BaseException:  # the pipe may hold half a message: this process takes no other task
             self.stop()
             raise
 
@@ -101,6 +103,7 @@ class _Lane:
         except (EOFError, OSError, SolveTimedOut) as error:
             self.stop()
             raise WorkerDied("the solver process did not start") from error
+        self.answered = True
         return ours
 
 
@@ -131,8 +134,8 @@ class SpawnPool:
 
     @property
     def ready(self) -> bool:
-        """Whether a process has come up at all."""
-        return not self._closed and any(task.done() for task in self._warming)
+        """Whether a process has come up and said so."""
+        return not self._closed and any(lane.answered for lane in self._lanes)
 
     async def run(self, task: Task, on_progress: OnProgress) -> Answer:
         """Solve `task` as soon as a process is free."""
@@ -159,7 +162,7 @@ class SpawnPool:
     async def _warm(self, lane: _Lane) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._threads, lane.warm)
-        except WorkerDied as error:
+        except (WorkerDied, OSError) as error:
             _log.warning("solver process did not start; it is tried again with the next request", error=str(error))
         finally:
             self._idle.put_nowait(lane)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import traceback
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -11,12 +12,13 @@ from typing import Literal
 import structlog
 
 from planner.request import PlanRequest
-from service.errors import Busy, NotFound, ServiceError
+from service.errors import Busy, NotFound, ServiceError, WorkerDied
 from service.jobs.pool import WorkPool
 from service.jobs.worker import Answer, Progress, Task
-from service.problems import Problem, problem_of
+from service.problems import INTERNAL, Problem, problem, problem_of
 
 State = Literal["queued", "running", "done", "failed"]
+Verb = Literal["plan", "estimate"]
 _log = structlog.get_logger(__name__)
 
 
@@ -26,6 +28,7 @@ class Job:
 
     id: str
     request: PlanRequest
+    verb: Verb = "plan"
     created_at: datetime
     state: State = "queued"
     progress: Progress | None = None
@@ -51,15 +54,15 @@ class Jobs:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._running: set[asyncio.Task[None]] = set()
 
-    def submit(self, request: PlanRequest) -> Job:
+    def submit(self, request: PlanRequest, verb: Verb = "plan") -> Job:
         """Accept a request.
 
         Raises:
             Busy: as many as this installation takes are waiting.
         """
         if len(self._running) >= self._max_waiting:
-            raise Busy(f"{len(self._running)} plans are waiting, this installation takes {self._max_waiting}")
-        job = Job(id=str(uuid.uuid4()), request=request, created_at=datetime.now(UTC))
+            raise Busy(f"{len(self._running)} {verb}s are waiting, this installation takes {self._max_waiting}")
+        job = Job(id=str(uuid.uuid4()), request=request, verb=verb, created_at=datetime.now(UTC))
         self._jobs[job.id] = job
         self._forget()
         task = asyncio.create_task(self._run(job))
@@ -96,9 +99,15 @@ class Jobs:
 
         with structlog.contextvars.bound_contextvars(plan_id=job.id):
             try:
-                answer = await self._pool.run(Task(id=job.id, request=job.request), progressed)
+                answer = await self._pool.run(Task(id=job.id, request=job.request, verb=job.verb), progressed)
             except ServiceError as error:
                 answer = Answer(problem=problem_of(error))
+            except asyncio.CancelledError:
+                job.end(Answer(problem=problem_of(WorkerDied("the service is shutting down"))))
+                raise
+            except Exception as error:  # whatever a pool raises, the job ends: nobody waits for ever
+                text = f"the {job.verb} failed with {type(error).__name__}"
+                answer = Answer(problem=problem(INTERNAL, text), trace=traceback.format_exc())
             job.end(answer)
             seconds = (datetime.now(UTC) - job.created_at).total_seconds()
             why = answer.problem.detail if answer.problem else None

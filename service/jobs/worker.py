@@ -9,17 +9,19 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from cost_models.errors import MeshwrightError
+from planner.plan import Plan
 from planner.request import PlanRequest
 from service.problems import INTERNAL, Problem, problem, problem_of
 
 
 class Task(BaseModel):
-    """One solve."""
+    """One solve, or the pricing of one configuration."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     request: PlanRequest
+    verb: Literal["plan", "estimate"] = "plan"
 
 
 class Progress(BaseModel):
@@ -60,18 +62,24 @@ def main(pipe: Connection) -> None:
 
 def answer(task: Task, report: Any) -> Answer:
     """Solve; every error becomes a problem, so that nothing but data crosses the pipe."""
-    from planner.planning import plan
+    from planner.planning import estimate, plan
 
     try:
-        found = plan(task.request, report=report)
+        found = estimate(task.request) if task.verb == "estimate" else plan(task.request, report=report)
+        return Answer(plan_json=_named(found, task).model_dump_json())
     except MeshwrightError as error:
         return Answer(problem=problem_of(error))
     except Exception as error:  # a bug fails this job alone, and is told apart from a dead worker
         return Answer(
             problem=problem(INTERNAL, f"the solve failed with {type(error).__name__}"), trace=traceback.format_exc()
         )
-    envelope = found.envelope.model_copy(update={"id": task.id})
-    return Answer(plan_json=found.model_copy(update={"envelope": envelope}).model_dump_json())
+
+
+def _named(found: Plan, task: Task) -> Plan:
+    """A plan under the id by which it can be asked for; an estimate is not kept and has its own."""
+    if task.verb == "estimate":
+        return found
+    return found.model_copy(update={"envelope": found.envelope.model_copy(update={"id": task.id})})
 
 
 def _warm() -> None:

@@ -1,20 +1,23 @@
-"""Estimates: the price of exactly one configuration, answered at once."""
+"""Estimates: the price of exactly one configuration, answered in the same response."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from planner.plan import Plan
 from service import problems
-from service.problems import documented
+from service.dependencies import Estimates, RequestId
+from service.problems import documented, response
 from service.reading import EstimateBody, StrictRoute, inline
 
 router = APIRouter(prefix="/v1/estimates", tags=["estimates"], route_class=StrictRoute)
 _BODY = (problems.INVALID, problems.UNREADABLE, problems.NOT_INLINE, problems.TOO_LARGE, problems.MEDIA)
+_WORK = (problems.UNCALIBRATED, problems.BUSY, problems.SOLVE_FAILED, problems.TIMED_OUT)
 
 
-@router.post("", responses=documented(*_BODY, problems.UNCALIBRATED))
-def create_estimate(request: EstimateBody) -> Plan:
+@router.post("", response_model=Plan, responses=documented(*_BODY, *_WORK))
+async def create_estimate(request: EstimateBody, estimates: Estimates, request_id: RequestId) -> Response:
     """Price the request's `configuration`. One that does not fit is an answer: status infeasible, with its memory."""
-    # Not a coroutine: FastAPI runs it in a thread, so that the event loop goes on.
-    from planner.planning import estimate
-
-    return estimate(inline(request))
+    job = estimates.submit(inline(request), "estimate")
+    await job.ended.wait()
+    if job.problem is not None:
+        return response(job.problem, instance=request_id)
+    return Response(job.plan_json, media_type="application/json")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.plan import Plan
 from service import problems
-from service.dependencies import CurrentJobs, PreferredWait
+from service.dependencies import CurrentJobs, PreferredWait, RequestId
 from service.errors import NotFound, NotReady
 from service.jobs.store import Job, State
 from service.jobs.worker import Progress
@@ -62,7 +62,7 @@ class Export(BaseModel):
         **documented(*_BODY, problems.UNCALIBRATED, problems.BUSY, problems.SOLVE_FAILED, problems.TIMED_OUT),
     },
 )
-async def create_plan(request: PlanBody, jobs: CurrentJobs, wait: PreferredWait) -> Response:
+async def create_plan(request: PlanBody, jobs: CurrentJobs, wait: PreferredWait, request_id: RequestId) -> Response:
     """Ask for the best configuration. Without `Prefer: wait=N` the answer is 202 at once."""
     job = jobs.submit(inline(request))
     if wait is not None:
@@ -70,7 +70,7 @@ async def create_plan(request: PlanBody, jobs: CurrentJobs, wait: PreferredWait)
     headers = {"Location": f"/v1/plans/{job.id}"}
     if wait is not None:
         headers["Preference-Applied"] = f"wait={wait:g}"
-    return _answer(job, headers)
+    return _answer(job, headers, request_id)
 
 
 @router.get(
@@ -83,9 +83,9 @@ async def create_plan(request: PlanBody, jobs: CurrentJobs, wait: PreferredWait)
         ),
     },
 )
-async def get_plan(plan_id: PlanId, jobs: CurrentJobs) -> Response:
+async def get_plan(plan_id: PlanId, jobs: CurrentJobs, request_id: RequestId) -> Response:
     """A plan, or how far it is, or why there is none."""
-    return _answer(jobs.get(plan_id), {})
+    return _answer(jobs.get(plan_id), {}, request_id)
 
 
 @router.get(
@@ -113,10 +113,10 @@ async def export_plan(
     return Export(plan_id=plan_id, target=target, artifacts=files)
 
 
-def _answer(job: Job, headers: dict[str, str]) -> Response:
+def _answer(job: Job, headers: dict[str, str], request_id: str | None) -> Response:
     """The plan, the pending resource, or the problem, whichever there is."""
     if job.problem is not None:
-        return response(job.problem, headers)
+        return response(job.problem, headers, instance=request_id)
     if job.plan_json is not None:
         # Written by the planner's own type in the worker: not parsed and checked a second time.
         return Response(job.plan_json, media_type="application/json", headers=headers)

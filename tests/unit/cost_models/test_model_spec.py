@@ -23,7 +23,7 @@ MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10}
         ({"vocab_size": float("nan")}, "^vocab_size: "),
         ({"hidden_size": 10**12}, "^hidden_size: .*134217728"),
         ({"num_hidden_layers": 10**9}, "^num_hidden_layers: .*10000"),
-        ({"hidden": 96}, "^hidden: Extra inputs"),
+        ({"hidden": 96}, "^hidden: unknown key; "),
         ({"num_key_value_heads": 4}, "num_key_value_heads 4 does not divide num_attention_heads 6"),
         ({"layers": [{"mlp": "dense"}]}, "layers lists 1 kinds but num_hidden_layers is 3"),
         ({"layers": [{"mlp": "moe"}] * 3}, "layers names a moe layer but moe is missing"),

@@ -45,6 +45,12 @@ def test_yaml_that_is_no_plain_mapping_is_refused(text: str | bytes, message: st
         ("{", "is not JSON"),
         ("[1]", "is a list, not a mapping"),
         ("[" * 100_000, f"nests deeper than {MAX_DEPTH} levels"),
+        ('{"a": ' * 24 + "[1]" + "}" * 24, f"nests deeper than {MAX_DEPTH} levels"),
+        ('{"a": "NaN",\n"b": NaN}', "the request is not JSON: line 2: NaN is not a number"),
+        ('{"a": 1,\n"a": 2}', "the request: line 2: a is given twice"),
+        ('{"a": "' + '\\"' * 400_000, "Unterminated string"),
+        ("{" + ",".join(f'"k{i}":1' for i in range(30_000)) + ',"k29999":1}', "30001 keys, the limit is 4096"),
+        ("{" + ",".join(f'"k{i}":1' for i in range(4_000)) + ',"k3999":1}', "k3999 is given twice"),
         ('{"a": ' + "1" * 5000 + "}", "is not JSON"),
         ('{"a": "' + "x" * 10_000_000 + '"}', f"the limit is {MAX_BYTES}"),
     ],
@@ -54,6 +60,31 @@ def test_json_that_is_no_plain_object_is_refused(text: str, message: str) -> Non
         read_json(text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_brackets_in_strings_are_text() -> None:
+    assert read_json('{"a": "' + "[" * 97 + '", "b": "\\"[{"}') == {"a": "[" * 97, "b": '"[{'}
+    assert read_yaml("a: '" + "[" * 97 + "'") == {"a": "[" * 97}
+
+
+def test_the_deepest_nesting_that_is_read() -> None:
+    assert read_json('{"a": ' * MAX_DEPTH + "1" + "}" * MAX_DEPTH)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("r.json", '{"a": NaN}', "r.json is not JSON: line 1: NaN"),
+        ("r.yaml", "a: 1\na: 2", "r.yaml: line 2: a is given twice"),
+        ("r.yaml", "a: " + "[" * 30 + "]" * 30, "r.yaml: the request nests deeper"),
+        ("r.json", "[" * 30 + "]" * 30, "r.json: line 1: the request nests deeper"),
+    ],
+)
+def test_what_is_wrong_with_a_file_names_it(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RequestUnreadable) as caught:
+        read_file(tmp_path / name)
+    assert message in str(caught.value)
 
 
 def test_dates_stay_text_and_numbers_stay_numbers() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.jobs import worker
 from service.jobs.pool import OnProgress
 from service.jobs.worker import Answer, Progress, Task
 from service.settings import ServiceSettings
@@ -52,6 +53,15 @@ class FakePool:
         self.release.set()
 
 
-def client(pool: FakePool | None = None, **settings: Any) -> TestClient:
-    """Use it as a context manager: the pool starts with it."""
-    return TestClient(create_app(ServiceSettings(**settings), pool=pool or FakePool()), raise_server_exceptions=False)
+class InlinePool(FakePool):
+    """Does the work itself, in a thread."""
+
+    async def run(self, task: Task, on_progress: OnProgress) -> Answer:
+        self.tasks.append(task)
+        return await asyncio.to_thread(worker.answer, task, None)
+
+
+def client(pool: FakePool | None = None, estimates: FakePool | None = None, **settings: Any) -> TestClient:
+    """Use it as a context manager: the pools start with it."""
+    app = create_app(ServiceSettings(**settings), pool=pool or FakePool(), estimates_pool=estimates or InlinePool())
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)

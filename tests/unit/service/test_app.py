@@ -10,7 +10,7 @@ import pytest
 from cost_models.errors import SpecError
 from planner.version import __version__
 from service import problems
-from service.cli import is_loopback
+from service.limits import is_loopback
 from service.observability import configure
 from service.settings import ServiceSettings
 from tests.unit.service.client import FakePool, client
