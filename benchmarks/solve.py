@@ -22,7 +22,7 @@ from solver.rows import layer_counts, priced_rows, prices
 from solver.search import solve
 from solver.space import spaces
 
-HOMOGENEOUS = ("I1", "I2", "I3", "I4", "I5", "I6")
+HOMOGENEOUS = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I9")
 CHUNK = 4000
 
 
