@@ -195,8 +195,9 @@ def layer_parameters(model: ModelSpec) -> tuple[int, ...]:
 
 def total_parameters(model: ModelSpec) -> int:
     """Parameters of the whole model, tied weights once."""
-    per_kind = dict(zip(model.layer_kinds, layer_parameters(model), strict=True))
-    layers = sum(per_kind[kind] for kind in model.layer_sequence)
+    each = layer_parameters(model)
+    counts = [model.layers.count(kind) for kind in model.layer_kinds] if model.layers else [model.num_hidden_layers]
+    layers = sum(number * size for number, size in zip(counts, each, strict=True))
     return count(embedding_weights(model)) + layers + count(head_weights(model))
 
 

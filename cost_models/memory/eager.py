@@ -64,11 +64,11 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
         itemsize, autocast, materialised, adapter, several_samples = (value // 16.0**i % 16.0 for i in range(5))
         variant = Variant(
             itemsize=float(itemsize) or 2.0,
-            autocast=autocast > 0,
-            materialised=materialised > 0,
+            autocast=bool(autocast > 0),
+            materialised=bool(materialised > 0),
             masked=masked,
             lora=lora,
-            several_samples=several_samples > 0,
+            several_samples=bool(several_samples > 0),
             on_cpu=setting.job.device.kind == "cpu",
             targets=targets,
             adapter_itemsize=float(adapter),

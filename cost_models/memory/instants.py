@@ -29,7 +29,6 @@ from cost_models.memory.overheads import (
     keeps_buckets,
     kept_gathered,
     small_bytes,
-    workspace_terms,
 )
 from cost_models.memory.pieces import WITH_EMBEDDING, WITH_HEAD, Pieces
 from cost_models.memory.setting import Setting, Terms, merged, once, scaled
@@ -117,7 +116,7 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     """What a stage of a class holds at an instant whatever its layers: embedding, head, buffers. [bytes]"""
     setting = pieces.setting
     embedding, head = pieces.ends(stage_class)
-    parts = [workspace_terms(setting, pieces.calibration), {"mask_buffers": eager.mask_buffer_bytes(setting)}]
+    parts = [pieces.workspaces, {"mask_buffers": eager.mask_buffer_bytes(setting)}]
     for s in (embedding, head):
         if s is not None:
             parts += [s.weights, _optimizer(pieces, s, instant)]
@@ -140,7 +139,7 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     parts.append(option_terms(setting, pieces.whole, INSTANTS[instant].phase))
     if setting.job.training.optimizer_in_backward and instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"gradients": setting.compute * _largest_tensor(pieces)})  # freed as soon as it is applied
-    if instant in (STEP, FIRST_STEP):
+    if instant in (STEP, FIRST_STEP) and np.any(setting.fact("step_largest_tensor_bytes")):
         parts.append({"step_temporaries": setting.fact("step_largest_tensor_bytes") * _largest_tensor(pieces)})
     return merged(*parts)
 
@@ -201,6 +200,8 @@ def _dummy_gradient(pieces: Pieces) -> Any:
     """
     setting = pieces.setting
     several = choose(np.asarray(setting.strategy.gradient_accumulation_steps) > 1, 1.0, 0.0)
+    if not np.any(setting.fact("dummy_weight_gradient")):
+        return 0.0
     largest: Any = 0.0
     for kind in setting.kinds:
         if kind.mlp == "dense" and setting.model.mla is None:

@@ -10,7 +10,7 @@ from cost_models.arrays import choose
 from cost_models.calibration import Calibration
 from cost_models.memory import eager, megatron
 from cost_models.memory.activations import Saved
-from cost_models.memory.overheads import bucket_bytes, gathered_bytes
+from cost_models.memory.overheads import bucket_bytes, gathered_bytes, workspace_terms
 from cost_models.memory.setting import Setting, Terms, once
 from cost_models.memory.sharding import Held, embedding_held, head_held, layer_held
 from cost_models.memory.states import States, states
@@ -79,6 +79,11 @@ class Pieces:
             (n * (h.trained + h.expert + h.adapter + h.module) for n, h in parts), np.zeros_like(self.setting.tensor)
         )
         return trained / self.setting.strategy.pipeline_parallel
+
+    @cached_property
+    def workspaces(self) -> Terms:
+        """Kernel workspaces. [bytes]"""
+        return workspace_terms(self.setting, self.calibration)
 
     @cached_property
     def buckets(self) -> Any:

@@ -90,17 +90,23 @@ class Setting:
         """Layers of the model of each kind."""
         return tuple(self.model.layers.count(kind) or self.model.num_hidden_layers for kind in self.kinds)
 
+    @cached_property
+    def single(self) -> bool:
+        """Whether there is one candidate, its columns numbers and not arrays of them."""
+        return all(np.ndim(getattr(self.strategy, name)) == 0 for name in ("backend", "tensor_parallel", "precision"))
+
     def _of_backend(self, value: Callable[[FrameworkFacts], Any]) -> Any:
         """A value of each candidate's back end; of one candidate, of its back end alone."""
         backend = self.strategy.backend
-        if np.ndim(backend) == 0:
-            return np.asarray(value(self.frameworks[int(backend)]))[()]
+        if self.single:
+            found = value(self.frameworks[int(backend)])
+            return np.bool_(found) if isinstance(found, bool) else np.float64(found)
         return np.array([value(facts) for facts in self.frameworks])[backend]
 
     def _of_both(self, value: Callable[[FrameworkFacts, Any], Any], column: Any, names: Sequence[str]) -> Any:
         """A value of each candidate's back end and its name in a column."""
         backend = self.strategy.backend
-        if np.ndim(backend) == 0 and np.ndim(column) == 0:
+        if self.single:
             return np.float64(value(self.frameworks[int(backend)], names[int(column)]))
         return np.array([[value(facts, name) for name in names] for facts in self.frameworks])[backend, column]
 

@@ -146,6 +146,8 @@ def held(setting: Setting, weights: tuple[Weight, ...], *, layer: bool) -> Held:
 def _factors(setting: Setting, weights: tuple[Weight, ...]) -> Array:
     """Elements of Adafactor's row and column sums. Source: arXiv:1804.04235, section 3."""
     share: Any = 0.0
+    if not np.any(setting.optimizer("factored")):
+        return share  # type: ignore[no-any-return]
     for w in weights:
         elements = w.copies * (w.out_features + w.in_features)
         share = share + local(setting, [w]) / w.count * elements

@@ -119,6 +119,8 @@ def _in_one_step(setting: Setting) -> Any:
     """
     s, limit = setting.strategy, setting.fact("step_parameters")
     grouped = (np.asarray(s.zero_stage) >= setting.fact("weights_sharded_from")) & (limit > 0)
+    if not np.any(grouped):
+        return 1.0
     held = total_parameters(setting.model) / (setting.tensor * s.pipeline_parallel * setting.shards)
     return choose(grouped, np.minimum(limit / held, 1.0), 1.0)
 
