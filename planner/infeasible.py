@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from solver.conflicts import Demand
     from solver.conflicts import Explanation as Cause
     from solver.problem import Problem
+    from solver.relaxations import Relaxation as Change
 
 MEMORIES = {"device_memory": "gpu_memory", "host_memory": "host_memory"}
 """Lever -> resource."""
-MOST_RULES = 5
+MOST_RULES = 8
 """Legality rules that are listed where nothing is legal."""
 
 
@@ -46,9 +47,21 @@ def explain_infeasible(
         "optimality": None,
         "assumptions": resolved.assumptions,
         "infeasibility": Infeasibility(
-            conflict=conflicts(cause, miss, _missing(problem, least)), nearest_miss=miss, relaxations=changes
+            conflict=conflicts(cause, miss, _missing(problem, least)) + _unsplit(problem, cause, changes),
+            nearest_miss=miss,
+            relaxations=changes,
         ),
     }
+
+
+def _unsplit(problem: "Problem", cause: "Cause", changes: tuple[Relaxation, ...]) -> tuple[Conflict, ...]:
+    """Said where rules leave only splits over the devices that the batch does not divide into."""
+    key, batch = "training.global_batch_size", problem.job.training.batch_range.max
+    if not cause.forbidden or not any(c.verified and c.change.startswith(key) for c in changes):
+        return ()
+    gpus = problem.job.cluster.gpus
+    text = f"{key}: {batch} sequences do not divide into the data-parallel ranks that these rules leave of {gpus} GPUs"
+    return (Conflict(resource="global_batch_size", text=text),)
 
 
 def _silent(_: str) -> None:
@@ -60,30 +73,39 @@ def tried(
 ) -> tuple[tuple[Relaxation, ...], dict[str, int]]:
     """Single changes, each solved again, and the least bytes of each memory that suffice.
 
-    More of a memory that has no part in the conflict cannot help: the conflict stands without it.
+    The wishes of the conflict come first, each dropped alone. More of a memory that has no part in the conflict cannot
+    help, nor a lever that moves nothing which the forbidding rules read: the conflict stands without it.
     """
-    from solver.relaxations import LEVERS, relaxations
+    from solver.forbidding import may_help
+    from solver.other_splits import other_splits
+    from solver.relaxations import LEVERS, relaxations, without_wishes
 
     binding = {demand.resource for demand in cause.conflict}
-    found: list[Relaxation] = []
+    report("infeasible; trying without each wish")
+    found = [_tried(change) for change in without_wishes(problem, [demand.text for demand in cause.conflict])]
     least: dict[str, int] = {}
     for lever in LEVERS:
-        if lever in MEMORIES and MEMORIES[lever] not in binding:
+        unbound = lever in MEMORIES and MEMORIES[lever] not in binding
+        if unbound or not may_help(lever, cause.forbidden):
             continue
         report(f"infeasible; trying another {lever.replace('_', ' ')}")
         for change in relaxations(problem, (lever,)):
-            best = "" if change.configuration is None else short_name(change.configuration)
             if lever in MEMORIES and isinstance(change.value, int):
                 least[MEMORIES[lever]] = change.value
-            exact = "; less of it does not" if change.infeasible_before else ""
-            found.append(
-                Relaxation(
-                    change=change.change.removesuffix(": still infeasible"),
-                    verified=change.feasible,
-                    text=f"{best}{exact}" if change.feasible else "not enough",
-                )
-            )
+            found.append(_tried(change))
+    if cause.forbidden and may_help("gpus", cause.forbidden):
+        found += [_tried(change) for change in other_splits(problem)]
     return tuple(found), least
+
+
+def _tried(change: "Change") -> Relaxation:
+    best = "" if change.configuration is None else short_name(change.configuration)
+    exact = "; less of it does not" if change.infeasible_before else ""
+    return Relaxation(
+        change=change.change.removesuffix(": still infeasible"),
+        verified=change.feasible,
+        text=f"{best}{exact}" if change.feasible else "not enough",
+    )
 
 
 def _missing(problem: "Problem", least: dict[str, int]) -> dict[str, int]:
@@ -95,16 +117,17 @@ def _missing(problem: "Problem", least: dict[str, int]) -> dict[str, int]:
 
 def conflicts(cause: "Cause", miss: NearestMiss | None, missing: dict[str, int]) -> tuple[Conflict, ...]:
     """The demands that cannot all be met, with what the nearest miss lacks; the rules, where nothing is legal."""
+    rules = tuple(
+        Conflict(resource="legality", text=f"{rule.backend}: {rule.text} [{rule.source}]")
+        for rule in cause.forbidden[:MOST_RULES]
+    )
     if not cause.conflict:
-        rules = [
-            Conflict(resource="legality", text=f"{rule.backend}: {rule.reason} ({rule.candidates} candidates)")
-            for rule in cause.rules[:MOST_RULES]
-        ]
-        return tuple(rules) or (Conflict(resource="legality", text="the wishes leave no value for some decision"),)
+        return rules or (Conflict(resource="legality", text="the wishes leave no value for some decision"),)
     lacks = {c.resource: c for c in memory_conflicts(miss.memory)} if miss is not None else {}
-    return tuple(
+    asked = tuple(
         lacks.get(demand.resource) or _demand(demand, missing.get(demand.resource)) for demand in cause.conflict
     )
+    return asked + rules
 
 
 def _demand(demand: "Demand", short: int | None) -> Conflict:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from cost_models.units import gib
 from solver.caps import caps
 from solver.feasibility import feasible
+from solver.forbidding import Forbidden, forbidding
 from solver.nearest_miss import NearestMiss, nearest_miss
 from solver.problem import Problem
 from solver.solution import Dropped
@@ -35,6 +36,8 @@ class Explanation:
     rules: tuple[Dropped, ...]
     """Legality rules that dropped candidates, most first; decisive when nothing is legal."""
     legal: int
+    forbidden: tuple[Forbidden, ...] = ()
+    """A minimal set of rules for each back end, where rules alone contradict the wishes."""
 
 
 def demands(problem: Problem) -> tuple[Demand, ...]:
@@ -81,4 +84,18 @@ def explain(problem: Problem) -> Explanation:
     conflict = minimal_conflict(problem)
     resources = {demand.resource for demand in conflict}
     miss = nearest_miss(problem, host_memory="host_memory" in resources) if legal else None
-    return Explanation(conflict=conflict, nearest_miss=miss, rules=tuple(rules), legal=legal)
+    return Explanation(
+        conflict=conflict,
+        nearest_miss=miss,
+        rules=tuple(rules),
+        legal=legal,
+        forbidden=_forbidden(problem, conflict),
+    )
+
+
+def _forbidden(problem: Problem, conflict: tuple[Demand, ...]) -> tuple[Forbidden, ...]:
+    """The rules that the wishes of a conflict break; none where a resource or a limit has a part in it."""
+    wishes = tuple(r for r in problem.requirements if r.text in {demand.text for demand in conflict})
+    if {demand.text for demand in conflict} != {wish.text for wish in wishes}:
+        return ()
+    return forbidding(replace(problem, requirements=wishes))

@@ -251,6 +251,20 @@ def _tried(problem: Problem, lever: Switch | Number) -> Iterator[Relaxation]:
         )
 
 
+def without_wishes(problem: Problem, texts: Sequence[str]) -> Iterator[Relaxation]:
+    """Each of these wishes dropped alone; wishes against offload have a lever of their own."""
+    for wish in problem.requirements:
+        if wish.text not in texts or (wish.key in OFFLOADS and not wish.admits(True)):
+            continue
+        answer = feasible_or_none(problem.without(wish))
+        yield Relaxation(
+            lever=wish.key,
+            change=f"without {wish.text}",
+            feasible=bool(answer),
+            configuration=answer.configuration,
+        )
+
+
 def _moved(problem: Problem, lever: Number) -> Relaxation:
     """Double the change until it works, then halve back. Below the least working change lies a verified failure."""
     known: dict[int, Configuration | None] = {0: None}

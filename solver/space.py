@@ -18,7 +18,7 @@ from cost_models.arrays import IntArray, ceil_div
 from cost_models.specs.choices import BACKENDS, Backend
 from cost_models.strategy import Strategy
 from solver.domains import CHOICES, DEGREES, FEATURES, Value
-from solver.legality import job_facts, legality
+from solver.legality import Rule, job_facts, legality
 from solver.problem import Problem
 from solver.solution import Dropped
 
@@ -171,8 +171,8 @@ def _wished(problem: Problem, columns: Columns) -> BoolArray:
 class _Counter:
     """Rules in order, each with the candidates that it is the first to drop."""
 
-    def __init__(self, backend: Backend, facts: Mapping[str, Any]) -> None:
-        self.rules = legality(backend).rules
+    def __init__(self, backend: Backend, facts: Mapping[str, Any], rules: tuple[Rule, ...] | None) -> None:
+        self.rules = legality(backend).rules if rules is None else rules
         self.backend, self.facts = backend, facts
         self.counts: dict[str, int] = {rule.id: 0 for rule in self.rules}
 
@@ -198,11 +198,14 @@ class _Counter:
         )
 
 
-def backend_space(problem: Problem, backend: Backend) -> BackendSpace:
-    """Topologies and features of one back end, with their legal pairs and what each rule drops."""
+def backend_space(problem: Problem, backend: Backend, *, rules: tuple[Rule, ...] | None = None) -> BackendSpace:
+    """Topologies and features of one back end, with their legal pairs and what each rule drops.
+
+    `rules` replaces those of the back end, for the question which of them stand in the way.
+    """
     experts = 1 if problem.job.model.moe is None else problem.job.model.moe.num_experts
     split, features = _batches(problem), _features(problem)
-    counter, done = _Counter(backend, job_facts(problem.job)), set[str]()
+    counter, done = _Counter(backend, job_facts(problem.job), rules), set[str]()
     structures = _structures(problem, experts)
     structures = _kept(structures, _wished(problem, structures))
     width = len(features["zero_stage"])

@@ -1,19 +1,27 @@
 """Infeasible problems: the conflict is minimal, the nearest miss least, every relaxation verified on both sides."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from cost_models import catalog
+from cost_models import catalog, pools
+from cost_models.job import Job
 from cost_models.ledger import estimate
 from cost_models.memory import memory_ledger
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.training import TrainingSpec
 from solver.conflicts import demands, explain
 from solver.domains import offload_requirements, requirement
 from solver.feasibility import feasible
+from solver.forbidding import MOVES, forbidding, may_help
+from solver.legality import legality
 from solver.nearest_miss import nearest_miss, phase_needs
+from solver.other_splits import other_splits
 from solver.problem import Limits, Problem
-from solver.relaxations import LEVERS, NUMBERS, SWITCHES, relaxations
+from solver.relaxations import LEVERS, NUMBERS, SWITCHES, relaxations, without_wishes
 from solver.search import solve
+from solver.space import backend_space
 from tests.oracle.brute_force import configurations
 from tests.oracle.instances import Instance, instance
 from tests.scale import scaled
@@ -125,6 +133,64 @@ def test_when_nothing_is_legal_the_rules_are_named() -> None:
     assert found.legal == 0
     assert "no-sharding" in {d.rule for d in found.rules}
     assert "zero_stage: 3" in {d.text for d in found.conflict} or not found.conflict
+
+
+def _catalogued(gpus: int, method: str = "full", preset: str = "llama-2-7b", **parts: Any) -> Problem:
+    device = catalog.device("a100-sxm-80gb")
+    cluster = ClusterSpec(pools=(pools.pool(device=device, nodes=gpus // 8, gpus_per_node=8),))
+    training = TrainingSpec.read({"method": method, "sequence_length": 4096, "global_batch_size": 64})
+    job = Job(model=catalog.model(preset), cluster=cluster, training=training)
+    return Problem(job=job, calibration=catalog.calibration(), **parts)
+
+
+PINS = (requirement("zero_stage", 3), requirement("pipeline_parallel", 4))
+
+
+def test_pins_that_a_rule_forbids_are_told_with_the_rule() -> None:
+    problem = _catalogued(8, backends=("deepspeed",), requirements=PINS)
+    found = explain(problem)
+    assert {d.text for d in found.conflict} == {"zero_stage: 3", "pipeline_parallel: 4"}
+    assert [f.rule for f in found.forbidden] == ["zero-with-pipeline"]
+    assert found.forbidden[0].text == (
+        "zero_stage 3 exceeds 1 with pipeline_parallel 4: DeepSpeed's pipeline engine refuses ZeRO-2 and ZeRO-3"
+    )
+    without = {r.change: r for r in without_wishes(problem, [d.text for d in found.conflict])}
+    assert set(without) == {"without zero_stage: 3", "without pipeline_parallel: 4"}
+    for key, change in (("pipeline_parallel", "without zero_stage: 3"), ("zero_stage", "without pipeline_parallel: 4")):
+        configuration = without[change].configuration
+        assert configuration is not None
+        assert getattr(configuration, key) == {"pipeline_parallel": 4, "zero_stage": 3}[key]
+    assert not any(may_help(lever, found.forbidden) for lever in MOVES)
+    assert may_help("backend", found.forbidden)
+
+
+def test_each_back_end_has_a_minimal_set_of_rules() -> None:
+    problem = _catalogued(8, requirements=PINS)
+    found = forbidding(problem)
+    for name in {f.backend for f in found}:
+        every = legality(name).rules
+        minimal = [f.rule for f in found if f.backend == name]
+        assert not backend_space(problem, name, rules=tuple(r for r in every if r.id in minimal)).legal.any()
+        for rule in minimal:
+            others = tuple(r for r in every if r.id in minimal and r.id != rule)
+            assert backend_space(problem, name, rules=others).legal.any()
+
+
+def test_nothing_is_forbidden_where_memory_is_what_lacks() -> None:
+    found = explain(instance(INFEASIBLE[0]).problem())
+    assert found.forbidden == ()
+    assert all(may_help(lever, found.forbidden) for lever in LEVERS)
+
+
+def test_a_batch_and_a_part_of_the_devices_that_divide_are_offered() -> None:
+    problem = _catalogued(800, "qlora", backends=("deepspeed",))
+    found = explain(problem)
+    assert [f.rule for f in found.forbidden] == ["quantized-weights-one-piece"]
+    assert may_help("gpus", found.forbidden)
+    offered = {r.lever: r for r in other_splits(problem)}
+    assert offered["larger_batch"].value == 800
+    assert offered["fewer_gpus"].value == 64
+    assert all(r.feasible and r.configuration is not None for r in offered.values())
 
 
 def test_levers_have_one_name_each() -> None:

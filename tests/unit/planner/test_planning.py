@@ -183,3 +183,16 @@ def test_megatron_fsdp_is_not_told_to_use_one_connection(zero_stage: int, connec
     assert found.recommendations is not None
     assert found.recommendations.environment.get("CUDA_DEVICE_MAX_CONNECTIONS") == connections
     assert any("Megatron-FSDP" in warning for warning in found.warnings) is (zero_stage == 3)
+
+
+def test_pins_that_contradict_each_other_are_told_with_the_rule_and_a_way_out() -> None:
+    pins = {"zero_stage": 3, "pipeline_parallel": 2}
+    found = plan(PlanRequest.read(changed("constraints", pins, SMALL)))
+    assert found.infeasibility is not None
+    told = [c.text for c in found.infeasibility.conflict]
+    assert told[:2] == ["pipeline_parallel: 2", "zero_stage: 3"]
+    assert "DeepSpeed's pipeline engine refuses ZeRO-2 and ZeRO-3" in told[2]
+    changes = {r.change: r.verified for r in found.infeasibility.relaxations}
+    assert list(changes)[:2] == ["without pipeline_parallel: 2", "without zero_stage: 3"]
+    assert changes["without pipeline_parallel: 2"]
+    assert set(changes) <= {"without pipeline_parallel: 2", "without zero_stage: 3", "backend: any"}
