@@ -79,8 +79,9 @@ format: $(VENV)/ready ## write the house format and apply safe fixes
 	$(VENV)/bin/ruff format .
 
 .PHONY: docs
-docs: $(VENV)/ready ## write what is generated: docs/formulas.md and the example of README.md
+docs: $(VENV)/ready ## write what is generated: docs/formulas.md, docs/requests.md and the example of README.md
 	$(VENV)/bin/python docs/generate_formulas.py
+	PYTHONPATH=. $(VENV)/bin/python docs/generate_requests.py
 	$(VENV)/bin/python docs/generate_example.py
 
 .PHONY: accuracy

@@ -2,15 +2,17 @@
 
     MeshwrightError                    (cost_models)
     ├─ SpecError
+    │  ├─ UnknownTarget                (an UnknownName) no exporter of that name
     │  ├─ RequestUnreadable            the request is no YAML or JSON mapping, or is too large or too clever
     │  └─ DatasetUnreadable            a file of measurements is missing, no text, or of another header
     └─ PlannerError
        └─ ExportUnsupported            the target cannot express this plan
+          └─ NothingToExport           the plan has no configuration
 
 Infeasible is a result, not an error.
 """
 
-from cost_models.errors import MeshwrightError, SpecError
+from cost_models.errors import MeshwrightError, SpecError, UnknownName
 
 
 class RequestUnreadable(SpecError):
@@ -26,9 +28,30 @@ class PlannerError(MeshwrightError):
 
 
 class ExportUnsupported(PlannerError):
-    """The target cannot express this plan; `losses` lists what it cannot say."""
+    """The target cannot express this plan; `losses` lists what it cannot say, `able` the targets that can say all."""
 
-    def __init__(self, target: str, losses: tuple[str, ...]) -> None:
-        """Name the `target` and each part of the plan that it would lose."""
-        self.target, self.losses = target, losses
-        super().__init__(f"{target} cannot express this plan: {'; '.join(losses)}")
+    exit_code = 2
+
+    def __init__(self, target: str, losses: tuple[str, ...], able: tuple[str, ...] = ()) -> None:
+        """Name the `target`, each part of the plan that it would lose, and where it would lose nothing."""
+        self.target, self.losses, self.able = target, losses, able
+        instead = f"; use --to {' or --to '.join(able)}" if able else ""
+        super().__init__(f"{target} cannot express this plan: {'; '.join(losses)}{instead}")
+
+
+class NothingToExport(ExportUnsupported):
+    """The plan has no configuration: nothing fits."""
+
+    exit_code = 3
+
+
+class UnknownTarget(UnknownName):
+    """No exporter of that name; the message lists those there are, and which of them can express this plan."""
+
+    def __init__(self, name: str, known: tuple[str, ...], able: tuple[str, ...]) -> None:
+        """Say the `known` targets, and those `able` to say all of the plan."""
+        super().__init__("export target", name, known)
+        text = str(self)
+        if "; known:" not in text:
+            text += f" known: {', '.join(known)}"
+        self.args = (f"{text}; this plan can go to {', '.join(able) or 'none of them'}",)

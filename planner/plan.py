@@ -1,5 +1,7 @@
 """The plan: the answer to a request, as JSON. The key lists are closed; all but `envelope` is reproducible."""
 
+import hashlib
+import json
 from datetime import datetime
 from typing import Any, Final, Literal, Self
 
@@ -209,6 +211,7 @@ class Envelope(Spec):
     created_at: datetime
     solve_seconds: float
     host: str
+    content_sha256: str | None = Field(default=None, description="of all but the envelope; tells an edited plan")
 
 
 class Plan(Spec):
@@ -241,6 +244,25 @@ class Plan(Spec):
         """Everything that equal inputs make equal, byte for byte."""
         return self.model_dump_json(exclude={"envelope"})
 
+    def content_hash(self) -> str:
+        """SHA-256 of everything but the envelope, whatever the order of keys and the spelling of numbers.
+
+        Defaults are left out, so that a later release with more keys finds the same.
+        """
+        content = self.model_dump(mode="json", exclude={"envelope"}, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def edited(self) -> bool:
+        """Whether the content differs from what was planned; a plan that records no hash is taken at its word."""
+        recorded = self.envelope.content_sha256
+        return recorded is not None and recorded != self.content_hash()
+
+    def sealed(self) -> Self:
+        """The plan with the hash of its content recorded."""
+        envelope = self.envelope.model_copy(update={"content_sha256": self.content_hash()})
+        return self.model_copy(update={"envelope": envelope})
+
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """A plan from its JSON.
@@ -251,6 +273,15 @@ class Plan(Spec):
         from planner.reading import read_json
 
         return cls.read(read_json(text, "the plan", limit=MAX_BYTES))
+
+
+def _plain(value: Any) -> Any:
+    """The value with whole floats as integers: JSON tools write 10.0 and 10 for the same number."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 PLAN_KEYS: Final[tuple[str, ...]] = tuple(Plan.model_fields)

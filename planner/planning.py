@@ -149,7 +149,7 @@ class _Question:
                 solve_seconds=time.perf_counter() - started,
                 host=platform.node(),
             ),
-        )
+        ).sealed()
 
 
 def _nearest(answer: dict[str, Any]) -> Configuration | None:

@@ -2,19 +2,21 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cost_models.errors import SpecError
 from planner.cli import asked, output
 
+TARGETS: Final = "deepspeed, megatron, accelerate (DDP and FSDP2), or what a plug-in adds."
+
 
 def export_command(
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="plan.json, as `plan --json` prints it; - reads it from a pipe.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="deepspeed, megatron, ...")],
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help=TARGETS)],
     save_dir: Annotated[Path | None, typer.Option("--save-dir", help="Write the artifacts into this folder.")] = None,
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, help="Nodes, where they differ from the plan's.")
@@ -33,6 +35,10 @@ def export_command(
     found = read_plan(plan)
     options = ExportOptions(nodes=nodes, learning_rate=learning_rate, allow_lossy=lossy)
     artifacts = render(found, to, options)
+    if found.edited:
+        from planner.edited import EDITED
+
+        output.say(f"warning: {EDITED}")
     if save_dir is not None:
         for path in write_artifacts(save_dir, artifacts):
             output.say(f"wrote {path}")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli import asked, output
+from planner.errors import ExportUnsupported
 
 Export = Annotated[
     list[str] | None, typer.Option("--export", metavar="TARGET", help="Also print the artifacts for this target.")
@@ -68,7 +69,7 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     with output.progress("planning", quiet=as_json) as report:
         found = plan(request, report=report)
         rivals = [plan(rival, report=report) for rival in pinned]
-    artifacts = _artifacts(found, export or [])
+    artifacts, refused = _artifacts(found, export or [])
     if save_dir is not None:
         _save(save_dir, found, artifacts)
     if as_json:
@@ -82,16 +83,24 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
             why_not_view(console, pin, found, rival)
         for artifact in artifacts:
             output.print_text(artifact_text(artifact))
+    if refused is not None:
+        raise refused
     if found.status == "infeasible":
         raise typer.Exit(3)
 
 
-def _artifacts(found: Any, targets: list[str]) -> list[Any]:
+def _artifacts(found: Any, targets: list[str]) -> tuple[list[Any], ExportUnsupported | None]:
+    """The artifacts, and the first refusal: the plan took long to make and is printed in spite of it."""
     from planner.exporters import render
 
-    if found.configuration is None:
-        return []
-    return [artifact for target in targets for artifact in render(found, target)]
+    artifacts: list[Any] = []
+    refused = None
+    for target in targets if found.configuration is not None else []:
+        try:
+            artifacts += render(found, target)
+        except ExportUnsupported as error:
+            refused = refused or error
+    return artifacts, refused
 
 
 def _document(found: Any, artifacts: list[Any], rivals: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from packaging.specifiers import SpecifierSet
 
+from planner.edited import EDITED
 from planner.plan import Plan
 from planner.version import __version__
 
@@ -76,12 +77,13 @@ def plan_hash(plan: Plan) -> str:
 
 def header(plan: Plan, target: str) -> dict[str, str]:
     """Where an artifact is from and how to make it again."""
-    return {
+    about = {
         "generator": f"meshwright {__version__}",
         "plan": plan.envelope.id,
         "plan_sha256": plan_hash(plan),
         "regenerate": f"meshwright export plan.json --to {target}",
     }
+    return about | ({"edited": EDITED} if plan.edited else {})
 
 
 def shape(plan: Plan, options: ExportOptions) -> tuple[int, int]:

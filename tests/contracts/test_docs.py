@@ -1,5 +1,6 @@
 """Documents point at what is there, and the generated ones are current."""
 
+import os
 import re
 import subprocess
 import sys
@@ -40,9 +41,11 @@ def test_links_resolve(document: Path) -> None:
     assert not broken
 
 
-def test_the_list_of_formulas_is_current() -> None:
-    command = [sys.executable, "docs/generate_formulas.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("script", ["generate_formulas.py", "generate_requests.py"])
+def test_the_generated_reference_is_current(script: str) -> None:
+    command = [sys.executable, f"docs/{script}", "--check"]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

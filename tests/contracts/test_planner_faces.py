@@ -62,7 +62,7 @@ PARTS = {
     "Provenance": {
         "meshwright", "calibration", "catalogue", "legality", "ortools", "request_hash", "class",
     },
-    "Envelope": {"id", "created_at", "solve_seconds", "host"},
+    "Envelope": {"id", "created_at", "solve_seconds", "host", "content_sha256"},
 }  # fmt: skip
 
 

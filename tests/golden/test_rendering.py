@@ -44,6 +44,10 @@ TEXTS: dict[str, Callable[[], str]] = {
         plan(pipeline(4, backend={"name": "megatron"}, attention="flash", tensor_parallel=2, data_parallel=1)),
         "megatron",
     ),
+    "accelerate.txt": lambda: artifacts(
+        plan(configuration(backend={"name": "fsdp"}, zero_stage=3, stages=[{"layers": 32, "recompute": {"full": 32}}])),
+        "accelerate",
+    ),
     "plan.json": lambda: plan().to_json(),
     "infeasible.json": lambda: infeasible().to_json(),
 }

@@ -103,7 +103,7 @@ def test_an_estimate_that_does_not_fit_exits_with_3(capsys: Captured) -> None:
             "training.sequence_length: Input should be greater than 0; got -4",
         ),
         (["plan", *FLAGS, "--export", "deepsped"], "unknown export target 'deepsped'; did you mean deepspeed?"),
-        (["plan", *FLAGS, "--export", "zzz"], "unknown export target 'zzz'; known: deepspeed, megatron"),
+        (["plan", *FLAGS, "--export", "zzz"], "unknown export target 'zzz'; known: deepspeed, megatron, accelerate"),
         (["plan", *FLAGS, "--device", "zzz"], "unknown device 'zzz'; `meshwright devices` lists them"),
         (["plan", *FLAGS, "--nodes", "0"], "--nodes 0 must be at least 1"),
         (["plan", *FLAGS, "--nodes", "3"], "--gpus 8 does not divide over --nodes 3"),
@@ -149,7 +149,7 @@ def test_a_model_may_be_a_config_file(tmp_path: Path, capsys: Captured) -> None:
 
 def test_a_plan_that_cannot_be_exported_says_why(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "plan.json").write_text(infeasible().to_json())
-    assert main(["export", str(tmp_path / "plan.json"), "--to", "deepspeed"]) == 1
+    assert main(["export", str(tmp_path / "plan.json"), "--to", "deepspeed"]) == 3
     assert "deepspeed cannot express this plan: the plan is infeasible" in capsys.readouterr().err
 
 
@@ -181,3 +181,11 @@ def test_a_command_of_another_floor_is_listed(capsys: Captured) -> None:
 def test_the_version_is_printed(capsys: Captured) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("meshwright ")
+
+
+def test_a_plan_that_the_target_cannot_express_is_printed_all_the_same(request_file: Path, capsys: Captured) -> None:
+    pinned = ["--set", "backend=ddp", "--set", "recompute=none"]
+    assert main(["plan", "-f", str(request_file), *pinned, "--json", "--export", "deepspeed"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["configuration"]["backend"]["name"] == "ddp"
+    assert "use --to accelerate" in err
