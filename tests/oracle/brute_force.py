@@ -92,8 +92,9 @@ def _megatron(job: Job, c: Mapping[str, Any]) -> bool:
 
 
 def _fsdp(job: Job, c: Mapping[str, Any]) -> bool:
-    del job
     zero, pp = c["zero_stage"], c["pipeline_parallel"]
+    if job.training.method != "full" and pp > 1:
+        return False
     if zero < 2 or (pp > 1 and zero == 3) or c["precision"] == "fp16":
         return False
     if c["optimizer_offload"] != c["parameter_offload"] or (c["parameter_offload"] and pp > 1):

@@ -85,6 +85,7 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("cross-entropies", {"cross_entropy": "vocab_parallel"}),
         ("eager-cuda-graph", {"cuda_graph": True}),
         ("optimizer-known", {"optimizer": "1-bit-adam"}),
+        ("adapters-without-pipeline", {"method": "lora", "pipeline_parallel": 2, "zero_stage": 2}),
     ),
     "ddp": (
         ("data-parallel-only", {"tensor_parallel": 2}),
