@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from cost_models.arrays import choose
 from cost_models.specs.model import LayerKind
 from cost_models.time.elementwise import upcast
 from cost_models.time.frame import Frame, once
@@ -58,9 +57,9 @@ def core_seconds(frame: Frame, kind: LayerKind) -> CoreTime:
     eager = frame.attention_is("eager")
     slower = upcast(frame, "attention")
     return CoreTime(
-        forward=np.where(eager, unfused.forward, fused.forward) * slower,
-        backward=np.where(eager, unfused.backward, fused.backward) * slower,
-        launch=np.where(eager, unfused.launch, fused.launch),
+        forward=choose(eager, unfused.forward, fused.forward) * slower,
+        backward=choose(eager, unfused.backward, fused.backward) * slower,
+        launch=choose(eager, unfused.launch, fused.launch),
     )
 
 
@@ -75,7 +74,7 @@ def _fused(frame: Frame, kind: LayerKind) -> CoreTime:
     rate = peak_rate(frame) * frame.by_backend_and_device("flash_efficiency")
     slower_head = min(1.0, frame.model.head_dim / 128) ** frame.factor("flash_head_exponent")
     head = float(f"{slower_head:.9g}")  # nine digits, so that no platform's power function shows
-    kernel = np.where(frame.attention_is("sdpa"), frame.factor("sdpa_efficiency_over_flash"), 1.0)
+    kernel = choose(frame.attention_is("sdpa"), frame.factor("sdpa_efficiency_over_flash"), 1.0)
     window = frame.model.sliding_window if kind.attention == "sliding" else None
     flops = core_flops(frame, attended_tokens(frame.job.training.sequence_length, window))
     forward = matmul_seconds(flops, rate * head * kernel)
@@ -103,12 +102,12 @@ def _unfused(frame: Frame) -> CoreTime:
     fallback = softmax_fallback(frame)
     scores = frame.tokens * s * model.num_attention_heads / frame.tp
     per_score = frame.by_backend("softmax_bytes_per_score") * frame.width / 2
-    traffic = per_score * np.where(fallback, frame.factor("softmax_fallback_traffic"), 1.0) * scores / frame.hbm
+    traffic = per_score * choose(fallback, frame.factor("softmax_fallback_traffic"), 1.0) * scores / frame.hbm
     gemm = matmul_seconds(core_flops(frame, float(s)), peak * shape)
     return CoreTime(
         forward=gemm + traffic,
         backward=2 * gemm + frame.factor("softmax_backward_traffic") * traffic,
-        launch=np.where(fallback, frame.factor("softmax_fallback_seconds"), 0.0),
+        launch=choose(fallback, frame.factor("softmax_fallback_seconds"), 0.0),
     )
 
 

@@ -4,11 +4,13 @@ Ranks are ordered tensor, context, data, pipeline: a group of `size` ranks that 
 `stride` sisters using the same links at the same time.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.time.frame import Frame, device_keys, once
 
 
@@ -56,7 +58,7 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
         stride=stride,
         per_node=per_node,
         nodes=np.ceil(size / per_node),
-        link_rate=np.where(joined, direct, bridged),
+        link_rate=choose(joined, direct, bridged),
         network_rate=network.bandwidth * frame.factor("network_efficiency", network.name, "default") / cards,
         link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
         network_latency=network.latency_seconds + frame.factor("network_step_seconds", network.name, "default"),
@@ -71,7 +73,7 @@ def _crossing(frame: Frame, span: Any) -> Any:
     pool = frame.job.pool
     crosses = np.minimum(span, pool.gpus_per_node) > frame.factor("devices_per_socket")
     bridge = pool.intra_node_link.shared_by_node
-    return np.where(crosses & bridge, frame.factor("socket_crossing_efficiency"), 1.0)
+    return choose(crosses & bridge, frame.factor("socket_crossing_efficiency"), 1.0)
 
 
 def link_efficiency(frame: Frame) -> float:
@@ -86,6 +88,9 @@ def hops(size: Any) -> Any:
 
     Source: NCCL chooses rings in a node and trees across many ranks, whose depth is logarithmic.
     """
+    if np.ndim(size) == 0:
+        fraction, power = math.frexp(max(float(size) / 8.0, 1.0))
+        return min(float(size), 8.0) - 1 + power - (fraction == 0.5)
     ring = np.minimum(size, 8.0) - 1
     mantissa, exponent = np.frexp(np.maximum(size / 8.0, 1.0))
     return ring + exponent - (mantissa == 0.5)  # ceil(log2) without a transcendental function
@@ -104,7 +109,7 @@ def reduce_scatter_seconds(group: Group, size: Any) -> Any:
     q, k = group.per_node, group.nodes
     inside = (q - 1) / q * size / group.link_rate
     across = (k - 1) / k * size / (q * group.network_rate)
-    latency = np.where(k > 1, hops(k) * group.network_latency, 0.0) + hops(q) * group.link_latency
+    latency = choose(k > 1, hops(k) * group.network_latency, 0.0) + hops(q) * group.link_latency
     return np.maximum(inside, across) + latency
 
 
@@ -123,15 +128,15 @@ def all_to_all_seconds(group: Group, size: Any) -> Any:
     n, q = group.size, group.per_node
     inside = (q - 1) / n * size / group.link_rate
     across = (n - q) / n * size / group.network_rate
-    latency = np.where(n > q, group.network_latency, 0.0) + np.where(n > 1, group.link_latency, 0.0)
+    latency = choose(n > q, group.network_latency, 0.0) + choose(n > 1, group.link_latency, 0.0)
     return inside + across + latency
 
 
 def neighbour_seconds(group: Group, size: Any) -> Any:
     """Sending `size` bytes to the next rank of a ring, at the rate of its slowest hop. [s]"""
     slow = group.nodes > 1
-    rate = np.where(slow, np.minimum(group.network_rate, group.link_rate), group.link_rate)
-    return np.where(group.size > 1, size / rate + np.where(slow, group.network_latency, group.link_latency), 0.0)
+    rate = choose(slow, np.minimum(group.network_rate, group.link_rate), group.link_rate)
+    return choose(group.size > 1, size / rate + choose(slow, group.network_latency, group.link_latency), 0.0)
 
 
 @once
@@ -179,7 +184,7 @@ def tensor_parallel_seconds(frame: Frame, reductions: float | Any) -> Any:
 @once
 def _hidden_state_reduction(frame: Frame) -> Any:
     size = frame.tokens * frame.model.hidden_size * frame.width
-    return np.where(frame.tp > 1, all_reduce_seconds(tensor_group(frame), size), 0.0)
+    return choose(frame.tp > 1, all_reduce_seconds(tensor_group(frame), size), 0.0)
 
 
 @once

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.parameters import Split, layer_weights
 from cost_models.specs.model import LayerKind
 from cost_models.time.frame import Frame, device_keys
@@ -53,12 +54,12 @@ def forward_seconds(frame: Frame, kind: LayerKind) -> Any:
     Source: list of operators in arXiv:2205.05198 section 4.1; c and w fitted.
     """
     passes = frame.by_backend("elementwise_passes")
-    fused = np.where(frame.column("fused_kernels") > 0, 1.0, frame.factor("unfused_elementwise_traffic"))
-    compiled = np.where(frame.column("compile") > 0, frame.factor("compiled_elementwise_traffic"), 1.0)
+    fused = choose(frame.column("fused_kernels") > 0, 1.0, frame.factor("unfused_elementwise_traffic"))
+    compiled = choose(frame.column("compile") > 0, frame.factor("compiled_elementwise_traffic"), 1.0)
     inner = frame.factor("elementwise_inner_weight") * (mlp_width(frame, kind) + projected_width(frame))
     elements = frame.tokens * (frame.model.hidden_size / frame.sp + inner)
     # Only Megatron chooses between fused kernels and plain operators; elsewhere `passes` already is what runs.
-    scale = np.where(frame.backend_is("megatron", "megatron-deepspeed"), fused, 1.0) * compiled
+    scale = choose(frame.backend_is("megatron", "megatron-deepspeed"), fused, 1.0) * compiled
     return streaming_seconds(passes * scale * elements * frame.width, frame.hbm) * upcast(frame, "elementwise")
 
 
@@ -69,7 +70,7 @@ def cast_seconds(frame: Frame, kind: LayerKind) -> Any:
     """
     inputs = 2.0 * frame.model.hidden_size + mlp_width(frame, kind) + projected_width(frame)
     traffic = frame.factor("fp8_cast_bytes") * frame.tokens * inputs
-    return np.where(frame.precision_is("fp8"), streaming_seconds(traffic, frame.hbm), 0.0)
+    return choose(frame.precision_is("fp8"), streaming_seconds(traffic, frame.hbm), 0.0)
 
 
 def dequantization_seconds(frame: Frame, kind: LayerKind) -> Any:

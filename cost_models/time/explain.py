@@ -1,6 +1,7 @@
 """The ledger of one configuration: walked stage by stage with named terms, never read from the table."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,9 @@ from cost_models import schedule
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.ledger import TimeLedger
+from cost_models.specs.choices import Recompute
 from cost_models.specs.configuration import Configuration
+from cost_models.specs.model import LayerKind
 from cost_models.strategy import Strategy
 from cost_models.time.flops import model_flops
 from cost_models.time.frame import Frame
@@ -29,8 +32,7 @@ def time_ledger(job: Job, configuration: Configuration, calibration: Calibration
         BrokenRule: a precision that the device cannot compute in, or layers that do not add up.
     """
     frame = Frame(job=job, strategy=Strategy.of(configuration), calibration=calibration)
-    stages = _stage_works(frame, configuration)
-    tails = _tail_works(frame, configuration)
+    stages, tails = _works(frame, configuration)
     seconds = [float(work.seconds) for work in stages]
     tail_seconds = [float(work.seconds) for work in tails]
     m, v = configuration.gradient_accumulation_steps, configuration.virtual_pipeline_stages
@@ -51,26 +53,38 @@ def time_ledger(job: Job, configuration: Configuration, calibration: Calibration
     )
 
 
-def _stage_works(frame: Frame, configuration: Configuration) -> list[Work]:
+def _works(frame: Frame, configuration: Configuration) -> tuple[list[Work], list[Work]]:
+    """Work of a micro-batch and work after the last one, by stage; stages that are alike are priced once."""
     p = configuration.pipeline_parallel
-    result = []
+    known: dict[Any, tuple[Work, Work]] = {}
+    works = []
     for s, layers in enumerate(stage_layers(frame.model, configuration)):
-        work = stage_work(frame, schedule.stage_class(s, p))
-        for (kind, mode), count in Counter(layers).items():
-            work = work + layer_work(frame, kind, mode) * count
-        result.append(work)
-    return result
-
-
-def _tail_works(frame: Frame, configuration: Configuration) -> list[Work]:
-    p = configuration.pipeline_parallel
-    result = []
-    for s, layers in enumerate(stage_layers(frame.model, configuration)):
-        work = stage_tail(frame, schedule.stage_class(s, p))
-        for kind, count in Counter(kind for kind, _ in layers).items():
-            work = work + layer_tail(frame, kind) * count
         offloaded = configuration.stages[s].optimizer_layers_offloaded
-        for kind, count in Counter(kind for kind, _ in layers[:offloaded]).items():
-            work = work + layer_offload(frame, kind) * count
-        result.append(work)
-    return result
+        held, moved = Counter(layers), Counter(kind for kind, _ in layers[:offloaded])
+        which = schedule.stage_class(s, p)
+        key = (which, tuple(held.items()), tuple(moved.items()))
+        if key not in known:
+            known[key] = _work(frame, which, held), _tail(frame, which, held, moved)
+        works.append(known[key])
+    return [work for work, _ in works], [tail for _, tail in works]
+
+
+def _work(frame: Frame, stage_class: int, layers: Counter[tuple[LayerKind, Recompute]]) -> Work:
+    work = stage_work(frame, stage_class)
+    for (kind, mode), count in layers.items():
+        work = work + layer_work(frame, kind, mode) * count
+    return work
+
+
+def _tail(
+    frame: Frame, stage_class: int, layers: Counter[tuple[LayerKind, Recompute]], offloaded: Counter[LayerKind]
+) -> Work:
+    kinds: Counter[LayerKind] = Counter()
+    for (kind, _), count in layers.items():
+        kinds[kind] += count
+    work = stage_tail(frame, stage_class)
+    for kind, count in kinds.items():
+        work = work + layer_tail(frame, kind) * count
+    for kind, count in offloaded.items():
+        work = work + layer_offload(frame, kind) * count
+    return work

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from cost_models.arrays import Array
+from cost_models.arrays import Array, choose
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.specs.choices import ATTENTIONS, BACKENDS, PRECISIONS
@@ -40,7 +40,7 @@ def lookup(column: Any, names: Sequence[str], value: Callable[[str], float]) -> 
         return table[index]
     result: Any = 0.0
     for i, v in zip(occurring, values, strict=True):
-        result = np.where(index == i, v, result)
+        result = choose(index == i, v, result)
     return result
 
 
@@ -76,7 +76,7 @@ class Frame:
     @cached_property
     def sp(self) -> Any:
         """Ranks that share the sequence in norms and residuals: tp with sequence parallelism, else 1."""
-        return np.where(self.column("sequence_parallel") > 0, self.tp, 1.0)
+        return choose(self.column("sequence_parallel") > 0, self.tp, 1.0)
 
     @cached_property
     def cp(self) -> Any:

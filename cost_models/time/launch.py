@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
+from cost_models.arrays import choose
 from cost_models.specs.model import LayerKind
 from cost_models.time.frame import Frame
 
@@ -24,8 +23,8 @@ def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
         base = base + frame.factor("launch_seconds_quantized")
     base = base + (frame.tp - 1) * frame.factor("launch_seconds_per_peer")
     base = base + (frame.cp - 1) * frame.factor("launch_seconds_per_ring_step")
-    graph = np.where(frame.column("cuda_graph") > 0, frame.factor("cuda_graph_launch"), 1.0)
-    compiled = np.where(frame.column("compile") > 0, frame.factor("compiled_launch"), 1.0)
+    graph = choose(frame.column("cuda_graph") > 0, frame.factor("cuda_graph_launch"), 1.0)
+    compiled = choose(frame.column("compile") > 0, frame.factor("compiled_launch"), 1.0)
     return base * graph * compiled
 
 

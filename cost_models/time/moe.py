@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from cost_models.arrays import choose
 from cost_models.parameters import Split, mlp_weights
 from cost_models.specs.model import LayerKind
 from cost_models.time.collectives import all_to_all_seconds, expert_group
@@ -35,7 +34,7 @@ def expert_seconds(frame: Frame, kind: LayerKind) -> ExpertTime:
         gemm=matmul_seconds(flops, sustained_rate(frame) * grouped_efficiency(frame, routed)),
         permute=streaming_seconds(frame.factor("permute_bytes") * routed * frame.model.hidden_size, frame.hbm),
         # Out to the experts and back.
-        all_to_all=np.where(frame.ep > 1, 2 * all_to_all_seconds(expert_group(frame), exchanged), 0.0),
+        all_to_all=choose(frame.ep > 1, 2 * all_to_all_seconds(expert_group(frame), exchanged), 0.0),
     )
 
 

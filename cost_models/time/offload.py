@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.time.data_parallel import Local, gather_bytes
 from cost_models.time.frame import Frame, once
 from cost_models.time.optimizer import shards, update_seconds
@@ -36,7 +37,7 @@ def parameter_fetch_seconds(frame: Frame, count: Local) -> Any:
     Source: ZeRO-Infinity, arXiv:2104.07857 section 5.1 (each rank fetches its 1/N, then all gather).
     """
     mine = (count.dense / frame.replicas + count.experts / frame.expert_replicas) * gather_bytes(frame)
-    return np.where(frame.column("parameter_offload") > 0, mine / pcie_rate(frame), 0.0)
+    return choose(frame.column("parameter_offload") > 0, mine / pcie_rate(frame), 0.0)
 
 
 @once
@@ -46,4 +47,4 @@ def activation_copy_seconds(frame: Frame) -> Any:
     Source: DeepSpeed `activation_checkpointing.cpu_checkpointing` (the checkpoints move, nothing else).
     """
     size = frame.tokens * frame.model.hidden_size * frame.width / frame.sp
-    return np.where(frame.column("activation_offload") > 0, size / pcie_rate(frame), 0.0)
+    return choose(frame.column("activation_offload") > 0, size / pcie_rate(frame), 0.0)

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
+from cost_models.arrays import choose
 from cost_models.time.data_parallel import Local
 from cost_models.time.frame import Frame
 from cost_models.time.gemm import matmul_seconds, sustained_rate
@@ -15,8 +14,8 @@ def shards(frame: Frame, count: Local) -> Any:
     Source: ZeRO partitions over data-parallel ranks, arXiv:1910.02054 section 5.1; context-parallel ranks hold the
     same weights and take part.
     """
-    dense = np.where(frame.zero >= 1, frame.replicas, 1.0)
-    experts = np.where(frame.zero >= 1, frame.expert_replicas, 1.0)
+    dense = choose(frame.zero >= 1, frame.replicas, 1.0)
+    experts = choose(frame.zero >= 1, frame.expert_replicas, 1.0)
     return count.dense / dense + count.experts / experts
 
 
