@@ -2,6 +2,7 @@
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cost_models.units import GIB
 from executor.launch import Launch
@@ -10,12 +11,12 @@ from executor.report import Comparison, RunReport
 
 def show_report(report: RunReport, console: Console) -> None:
     """One table, then what is worth a sentence."""
-    table = Table(title=f"Run of plan {report.plan_id}: {report.outcome}", title_justify="left")
+    table = Table(title=Text(f"Run of plan {report.plan_id}: {report.outcome}"), title_justify="left")
     for heading in ("", "predicted", "interval", "measured", "ratio"):
         table.add_column(heading, justify="right" if heading else "left")
     for line in report.comparisons:
         table.add_row(
-            _name(line),
+            Text(_name(line)),
             _shown(line, line.predicted),
             "-" if line.interval is None else " .. ".join(_shown(line, end) for end in line.interval),
             "-" if line.measured is None else _shown(line, line.measured),

@@ -1,8 +1,8 @@
 """The training job: what is trained, on what batch, with which numerics."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from cost_models.specs.base import Spec
 from cost_models.specs.choices import Attention, Method, Optimizer, Precision
@@ -68,6 +68,13 @@ class TrainingSpec(Spec):
     """How weights reach the devices: shard by shard, or a whole 16-bit model first, per rank, on its host or device."""
     save: Literal["auto", "sharded", "whole_on_device"] = "auto"
     """How a checkpoint leaves them: `whole_on_device` gathers all weights on a device."""
+
+    @field_validator("global_batch_size", mode="before")
+    @classmethod
+    def _range(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            raise BrokenRuleValue("a list is no batch size; write one number, or {min: 96, max: 160} for a range")
+        return value
 
     @property
     def batch_range(self) -> BatchRange:

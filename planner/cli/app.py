@@ -1,5 +1,6 @@
 """The root command: our verbs, those of installed floors, and what an error becomes."""
 
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -98,6 +99,17 @@ def _root(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; a deliberate error becomes one line on standard error and an exit code."""
     try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads on, as behind `| head`: what is buffered must not complain when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OTHER
+    return code
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
         app(args=arguments, prog_name="meshwright")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else OTHER
@@ -105,9 +117,6 @@ def main(arguments: list[str] | None = None) -> int:
         return _failed(error)
     except KeyboardInterrupt:
         typer.echo("meshwright: interrupted", err=True)
-        return OTHER
-    except BrokenPipeError:
-        sys.stderr.close()
         return OTHER
     return 0
 

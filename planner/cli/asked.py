@@ -1,8 +1,10 @@
 """From a file and flags to a request. Flags win over the file, `--set` over both."""
 
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
@@ -11,7 +13,10 @@ from cost_models.errors import BrokenRule, SpecError
 if TYPE_CHECKING:
     from planner.request import PlanRequest
 
-File = Annotated[Path | None, typer.Option("--file", "-f", help="Request in YAML or JSON.", show_default=False)]
+File = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", help="Request in YAML or JSON; - reads it from a pipe.", show_default=False),
+]
 Model = Annotated[str | None, typer.Option("--model", help="Preset, Hub id (org/name) or path of a config.json.")]
 Device = Annotated[str | None, typer.Option("--device", help="Device of every node, such as a100-sxm-80gb.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", help="GPUs of the cluster, all nodes together.")]
@@ -56,7 +61,10 @@ def request_data(
     """
     from planner.request import inline_files, load_request
 
-    data = load_request(file) if file is not None else {}
+    if file is not None and str(file) == "-":
+        data = _piped(sys.stdin)
+    else:
+        data = load_request(file) if file is not None else {}
     given = {key: value for key, value in flags.items() if value is not None}
     if "model" in given:
         data["model"] = _model(given["model"])
@@ -73,6 +81,27 @@ def request_data(
     for item in settings or []:
         _set(data, item, decisions)
     return inline_files(data, Path())
+
+
+def _piped(stream: TextIO) -> dict[str, Any]:
+    """The request on standard input, of which JSON is nearly a part; paths in it are relative to this folder."""
+    from planner.reading import MAX_BYTES, read_json, read_yaml
+    from planner.request import inline_files
+
+    text = _whole(stream, MAX_BYTES + 1)
+    # {"key": ...} is JSON; {key: ...} is YAML.
+    stripped = text.lstrip()
+    read = read_json if stripped.startswith("{") and stripped[1:].lstrip().startswith('"') else read_yaml
+    return inline_files(read(text, "standard input"), Path())
+
+
+@lru_cache(maxsize=1)
+def _whole(stream: TextIO, limit: int) -> str:
+    """What a stream holds, read once: a plan with rivals asks for its request again."""
+    try:
+        return stream.read(limit)
+    except UnicodeDecodeError as error:
+        raise SpecError(f"standard input is not UTF-8 text (byte {error.start})") from error
 
 
 def read_request(data: dict[str, Any]) -> "PlanRequest":
@@ -131,7 +160,11 @@ def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
     if nodes < 1:
         raise BrokenRule(f"--nodes {nodes} must be at least 1")
     if gpus % nodes:
-        raise BrokenRule(f"--gpus {gpus} does not divide over --nodes {nodes}")
+        below, above = gpus - gpus % nodes, gpus - gpus % nodes + nodes
+        fitting = f"{below} or {above}" if below else f"{above}"
+        raise BrokenRule(
+            f"--gpus {gpus} does not divide over --nodes {nodes}: --gpus counts all nodes together, {fitting} would do"
+        )
     return nodes, gpus // nodes
 
 

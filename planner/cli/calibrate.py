@@ -41,7 +41,7 @@ def calibrate_command(
     if as_json:
         output.print_json(_figures(new.result) | {"changed": changed})
     else:
-        output.result_console().print(_table(new.result))
+        output.plain_console().print(_table(new.result))
     if write:
         output.say(f"wrote {shipping.write(new)} changed values and the residuals")
     elif check and changed:

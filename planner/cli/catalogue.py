@@ -13,6 +13,7 @@ def models_command(text: Filter = "", as_json: asked.Json = False) -> None:
     """List the model presets."""
     from cost_models import catalog
     from cost_models.parameters import total_parameters
+    from planner.cli.render.figures import count
 
     specs = [catalog.model(name) for name in catalog.models() if text.lower() in name]
     if as_json:
@@ -21,7 +22,7 @@ def models_command(text: Filter = "", as_json: asked.Json = False) -> None:
     if not specs:
         output.say(f"no model preset's name contains {text!r}")
         return
-    rows = [(s.name, f"{total_parameters(s):,}", *(str(v) for v in _shape(s).values())) for s in specs]
+    rows = [(s.name, count(total_parameters(s)), *(str(v) for v in _shape(s).values())) for s in specs]
     header = ("name", "parameters", *(key.replace("_", " ") for key in _shape(specs[0])))
     _table("Model presets", header, rows)
 
@@ -73,4 +74,4 @@ def _table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index == 0)
     for row in rows:
         table.add_row(*row)
-    output.result_console().print(table)
+    output.plain_console().print(table)

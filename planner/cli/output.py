@@ -1,6 +1,7 @@
 """Where text goes: the result on standard output, everything else on standard error."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +20,24 @@ PLAIN_WIDTH = 120
 
 
 def result_console() -> "Console":
-    """Standard output for tables; plain where it is no terminal or NO_COLOR is set."""
+    """Standard output for views that mark up their own text and escape everyone else's."""
+    return _console(markup=True)
+
+
+def plain_console() -> "Console":
+    """Standard output for tables of data, in which brackets are brackets."""
+    return _console(markup=False)
+
+
+def _console(*, markup: bool) -> "Console":
+    """Plain where standard output is no terminal or NO_COLOR is set; as wide as COLUMNS, where that is set."""
     from rich.console import Console
 
     from planner.settings import settings
 
-    width = settings().width or (None if sys.stdout.isatty() else PLAIN_WIDTH)
-    return Console(width=width, highlight=False)
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    width = settings().width or (None if known else PLAIN_WIDTH)
+    return Console(width=width, highlight=False, markup=markup, emoji=False)
 
 
 def print_json(value: Any) -> None:
@@ -50,9 +62,10 @@ def progress(what: str, *, quiet: bool) -> Iterator[Report | None]:
         yield None
     elif sys.stderr.isatty():
         from rich.console import Console
+        from rich.markup import escape
 
         with Console(stderr=True).status(what) as status:
-            yield lambda text: status.update(f"{what}: {text}")
+            yield lambda text: status.update(escape(f"{what}: {text}"))
     else:
         yield _occasional(what)
 

@@ -16,7 +16,7 @@ def support_command(as_json: asked.Json = False) -> None:
             {"architectures": entries, "written_down_but_not_tracked": untracked, "tolerance": WORST_EQUAL}
         )
         return
-    console = output.result_console()
+    console = output.plain_console()
     console.print(render_architectures(entries))
     console.print(f"A variant equals the tracker when no row's total is off by more than {100 * WORST_EQUAL:g} %.")
     if untracked:

@@ -42,7 +42,7 @@ def validate_command(
     if as_json:
         output.print_json(found.to_dict())
     else:
-        output.result_console().print(render(found))
+        output.plain_console().print(render(found))
 
 
 def _score(cases: Path, rows: Path | None, *, as_json: bool) -> None:
@@ -56,7 +56,7 @@ def _score(cases: Path, rows: Path | None, *, as_json: bool) -> None:
     if as_json:
         output.print_json(found.to_dict())
     else:
-        output.result_console().print(render_cases(found))
+        output.plain_console().print(render_cases(found))
 
 
 def _track(tracker: Path, rows: Path | None, *, as_json: bool) -> None:
@@ -68,7 +68,7 @@ def _track(tracker: Path, rows: Path | None, *, as_json: bool) -> None:
     if as_json:
         output.print_json(found.to_dict())
     else:
-        output.result_console().print(render_tracker(found))
+        output.plain_console().print(render_tracker(found))
 
 
 def _write(rows: Path | None, text: Callable[[], str]) -> None:

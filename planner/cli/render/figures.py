@@ -29,3 +29,14 @@ def words(name: str) -> str:
 def amount(value: float, unit: str) -> str:
     """An objective's value with its unit; bytes as GiB."""
     return units.gib(value) if unit == "bytes" else f"{value:.6g} {unit}".rstrip()
+
+
+def count(number: int) -> str:
+    """A count of parameters to three figures: `13.3B`, `124M`, `1.04T`."""
+    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        # 999.5 million is 1 billion to three figures.
+        if number >= size * 0.9995:
+            value = number / size
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f}{letter}"
+    return str(number)

@@ -24,7 +24,7 @@ def _conflict(console: Console, found: Infeasibility) -> None:
     for conflict in found.conflict:
         console.print(f"- {escape(conflict.text)}", soft_wrap=True)
         if conflict.phase_shortfall_bytes:
-            phases = ", ".join(f"{words(p)} {gib(size)}" for p, size in conflict.phase_shortfall_bytes.items())
+            phases = ", ".join(f"{escape(words(p))} {gib(size)}" for p, size in conflict.phase_shortfall_bytes.items())
             console.print(f"  shortfall by phase, GiB per GPU: {phases}", soft_wrap=True)
 
 
@@ -35,7 +35,7 @@ def _nearest(console: Console, found: Infeasibility) -> None:
     console.print(f"nearest miss: {escape(short_name(found.nearest_miss.configuration))}", soft_wrap=True)
     console.print(
         f"  needs {gib(memory.conservative_bytes)} GiB per GPU at the asked risk of {gib(memory.usable_bytes)} usable; "
-        f"fullest in stage {memory.binding.stage} at {words(memory.binding.instant)}",
+        f"fullest in stage {memory.binding.stage} at {escape(words(memory.binding.instant))}",
         soft_wrap=True,
     )
 

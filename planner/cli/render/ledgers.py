@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from planner.cli.render.figures import gib, percent, seconds, words
@@ -28,13 +29,13 @@ def memory_tables(memory: MemoryPrediction) -> Iterator[Table]:
     stages = shown_stages(memory)
     many = len(stages) < len(memory.per_stage)
     note = f" (stages {', '.join(str(s.stage) for s in stages)} of {len(memory.per_stage)})" if many else ""
-    columns = [f"stage {stage.stage}\n{words(stage.instant)}" for stage in stages]
+    columns = [f"stage {stage.stage}\n{escape(words(stage.instant))}" for stage in stages]
     terms = titled(f"Memory of one GPU at each stage's fullest instant, GiB{note}", "term", *columns)
     names = dict.fromkeys(name for stage in stages for name in stage.instants_bytes[stage.instant])
     for name in names:
         sizes = [stage.instants_bytes[stage.instant].get(name, 0) for stage in stages]
         if any(sizes):
-            terms.add_row(words(name), *(gib(size) for size in sizes))
+            terms.add_row(escape(words(name)), *(gib(size) for size in sizes))
     terms.add_section()
     terms.add_row("allocated", *(gib(stage.allocated_bytes) for stage in stages))
     yield terms
@@ -45,7 +46,7 @@ def memory_tables(memory: MemoryPrediction) -> Iterator[Table]:
         for stage in stages:
             total = sum(stage.instants_bytes.get(name, {}).values())
             cells.append(gib(total) + ("*" if name == stage.instant else " "))
-        instants.add_row(words(name), *cells)
+        instants.add_row(escape(words(name)), *cells)
     yield instants
 
 
@@ -83,7 +84,7 @@ def time_table(time: TimePrediction) -> Table:
         exposed, hidden = time.breakdown_seconds.get(name, 0.0), time.hidden_seconds.get(name, 0.0)
         if exposed or hidden:
             share = percent(exposed / time.step_seconds)
-            table.add_row(words(name), seconds(exposed), share, seconds(hidden) if hidden else "")
+            table.add_row(escape(words(name)), seconds(exposed), share, seconds(hidden) if hidden else "")
     table.add_section()
     table.add_row("step", seconds(time.step_seconds), percent(1.0), "")
     return table

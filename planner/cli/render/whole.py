@@ -69,16 +69,16 @@ def _configuration(console: Console, plan: Plan) -> None:
     c = plan.configuration
     table = titled("Configuration", "decision", "value", header=False)
     table.columns[1].justify = "left"
-    table.add_row("backend", f"{c.backend.name} {c.backend.release_range}")
+    table.add_row("backend", escape(f"{c.backend.name} {c.backend.release_range}"))
     table.add_row("GPUs", f"{c.world_size}")
     skipped = {"backend", "stages", "lora"}
     for name, value in c.model_dump(mode="json").items():
         if name not in skipped:
-            table.add_row(words(name), ("yes" if value else "no") if isinstance(value, bool) else str(value))
+            table.add_row(words(name), ("yes" if value else "no") if isinstance(value, bool) else escape(str(value)))
     table.add_row("global batch size", str(c.global_batch_size))
     table.add_row("recompute", recompute_text(c))
     if c.lora is not None:
-        table.add_row("lora", f"rank {c.lora.rank}, {c.lora.target_modules}")
+        table.add_row("lora", escape(f"rank {c.lora.rank}, {c.lora.target_modules}"))
     console.print(table)
     if len(c.stages) > 1 or any(stage.optimizer_layers_offloaded for stage in c.stages):
         _stages(console, plan)
@@ -105,17 +105,19 @@ def _ledgers(console: Console, predicted: Prediction) -> None:
 
 
 def _proof(console: Console, status: str, proof: Optimality) -> None:
-    unit = proof.certificate.get("unit", "")
+    unit = escape(str(proof.certificate.get("unit", "")))
     shown = "proven" if proof.proven else "not proven"
     console.print(
         f"[bold]Proof[/bold]  {status}, {shown}: {' then '.join(proof.objective)} "
         f"{amount(proof.value, unit)}, bound {amount(proof.bound, unit)}, gap {percent(proof.gap, 3)}",
         soft_wrap=True,
     )
-    counted = ", ".join(f"{count:,} {words(name)}" for name, count in proof.candidates.items())
+    counted = ", ".join(f"{count:,} {escape(words(name))}" for name, count in proof.candidates.items())
     console.print(f"candidates: {counted}", soft_wrap=True)
     for rule in proof.certificate.get("dropped", [])[:8]:
-        console.print(f"  {rule['candidates']:,} dropped: {rule['backend']}, {escape(rule['reason'])}", soft_wrap=True)
+        console.print(
+            f"  {rule['candidates']:,} dropped: {escape(rule['backend'])}, {escape(rule['reason'])}", soft_wrap=True
+        )
     console.print()
 
 
@@ -147,17 +149,19 @@ def _foot(console: Console, plan: Plan) -> None:
         for item in plan.assumptions:
             size = item.key.endswith("_memory") and isinstance(item.value, int)
             value = f"{gib(item.value)} GiB" if size else str(item.value)
-            console.print(f"- {item.key} = {escape(value)} ({escape(item.from_ or '')})", soft_wrap=True)
+            console.print(f"- {escape(item.key)} = {escape(value)} ({escape(item.from_ or '')})", soft_wrap=True)
             if item.scenarios and item.spread:
-                cases = ", ".join(f"{case['value']} {gib(case['device_bytes'])}" for case in item.scenarios)
+                cases = ", ".join(
+                    f"{escape(str(case['value']))} {gib(case['device_bytes'])}" for case in item.scenarios
+                )
                 console.print(f"  device memory by what it may be: {cases}", soft_wrap=True)
         console.print()
     for text in plan.warnings:
         console.print(f"[bold]warning:[/bold] {escape(text)}", soft_wrap=True)
     made = plan.provenance
     console.print(
-        f"meshwright {made.meshwright}, calibration {made.calibration}, {words(made.class_)}, request "
-        f"{made.request_hash[:16]}, {plan.envelope.solve_seconds:.2f} s",
+        f"meshwright {escape(made.meshwright)}, calibration {escape(made.calibration)}, {words(made.class_)}, "
+        f"request {escape(made.request_hash[:16])}, {plan.envelope.solve_seconds:.2f} s",
         soft_wrap=True,
     )
 
