@@ -3,12 +3,12 @@
 The order of requests follows the ledger's operators: weights, then per micro-batch every layer's saved tensors and
 temporaries, the loss, every layer's gradients, then the optimizer. Only the ratio of reserved to allocated bytes is
 taken from a replay, and applied to the ledger's peak: what a replay leaves out of both cancels. It reports and never
-enters a solve. About 20 ms per configuration.
+enters a solve. About 20 ms per configuration, and bounded: of a deep stage it plays an even sample of the layers.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -45,6 +45,11 @@ STEPS: Final = 2
 a third one repeats the second."""
 _MOST_MICRO_BATCHES: Final = 2
 """Micro-batches per step beyond those in flight: later ones repeat them."""
+_MOST_PASSES: Final = 256
+"""Layers times micro-batches of one step. Beyond, fewer layers stand for all: equal ones repeat the same requests."""
+_LEAST_LAYERS: Final = 3
+"""A first, a last and one between."""
+_MOST_IN_FLIGHT: Final = _MOST_PASSES // _LEAST_LAYERS - _MOST_MICRO_BATCHES
 Blocks = list[Block | None]
 
 
@@ -86,9 +91,9 @@ class Stage:
         which = stage_class(index, configuration.pipeline_parallel)
         micro = configuration.gradient_accumulation_steps
         flight = float(in_flight(index, configuration.pipeline_parallel, configuration.virtual_pipeline_stages, micro))
-        self.flight = max(1, round(flight))
+        self.flight = min(max(1, round(flight)), _MOST_IN_FLIGHT)
         self.micro = min(max(micro, 1), self.flight + _MOST_MICRO_BATCHES)
-        self.layers = [self._layer(kind, mode) for kind, mode in layers]
+        self.layers = [self._layer(kind, mode) for kind, mode in _sampled(layers, _MOST_PASSES // self.micro)]
         ends = pieces.ends(which)
         model = self.setting.model
         self.first = None if ends[0] is None else _Unit(ends[0], pieces.embedding, embedding_weights(model))
@@ -288,6 +293,14 @@ class Stage:
         if unit is None or not self.sharded:
             return []
         return [self._take(float(np.asarray(gathered_bytes(self.setting, unit.held))))]
+
+
+def _sampled(layers: list[Any], most: int) -> list[Any]:
+    """At most `most` of a stage's layers, evenly over their order: kinds and recompute modes keep their shares."""
+    most = max(most, _LEAST_LAYERS)
+    if len(layers) <= most:
+        return layers
+    return [layers[i * (len(layers) - 1) // (most - 1)] for i in range(most)]
 
 
 def _size(blocks: Iterable[Block | None]) -> float:

@@ -9,6 +9,7 @@ from cost_models.job import Job
 from cost_models.memory import reserved_ratio
 from cost_models.memory.events import layer_events
 from cost_models.memory.options import facts_of
+from cost_models.memory.replay import _sampled
 from cost_models.memory.setting import Setting
 from cost_models.pools import pool
 from cost_models.specs.cluster import ClusterSpec
@@ -116,3 +117,12 @@ def test_published_runs(
     pure = catalog.framework("ddp-pure-bf16").layouts
     held = facts.model_copy(update={"kept_outputs": True, "layouts": {**facts.layouts, **pure}})
     assert ratio(job, configuration, facts={"ddp": held}) == pytest.approx(reserved / allocated, rel=0.08)
+
+
+def test_a_deep_stage_is_replayed_by_a_sample_of_its_layers() -> None:
+    """A thousand layers take no longer than a hundred, and reserve in the same proportion."""
+    ratios = [ratio(*asked(SMALL.model_copy(update={"num_hidden_layers": n}))) for n in (85, 100, 1000)]
+    assert ratios == pytest.approx([ratios[0]] * 3, rel=0.02)
+    kept = _sampled(list(range(1000)), 50)
+    assert (len(kept), kept[0], kept[-1]) == (50, 0, 999)
+    assert _sampled([1, 2, 3], 1) == [1, 2, 3]
