@@ -175,7 +175,7 @@ def _chosen(
             *explain(job, configuration, predicted, calibration, oom_risk=risk),
             *runners_up((a.configuration, a.why) for a in solution.alternatives),
         ),
-        "warnings": warnings_of(resolved, configuration, predicted, calibration),
+        "warnings": (*solution.notes, *warnings_of(resolved, configuration, predicted, calibration)),
         "alternatives": _alternatives(question, solution, configuration),
         "recommendations": recommend(job, configuration),
     }

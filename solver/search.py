@@ -93,12 +93,30 @@ def solve(
         assert last.incumbent is not None, "the start is feasible"
         chain_values.append(_Value(goal, last.incumbent.value, last.bound))
         limit = limit.after(goal, last.incumbent.value)
-    if problem.objective_tolerance and run.counters.exhausted:
+    proven = run.counters.exhausted
+    notes = _unproven(problem, chain_values, proven)
+    if problem.objective_tolerance and proven:
         last = _simplest(run, chain, chain_values, legal, last)
+        if not run.counters.exhausted:
+            notes = ("the budget ran out: a simpler configuration within objective_tolerance may exist",)
     assert last.incumbent is not None
     if check and pricing is None:
         _verify.verify(problem, last.incumbent)
-    return _solution(run, legal, chain_values, last)
+    return replace(_solution(run, legal, chain_values, last), notes=notes)
+
+
+def _unproven(problem: Problem, values: "Sequence[_Value]", exhausted: bool) -> tuple[str, ...]:
+    """What was left undone when the budget ran out."""
+    if exhausted:
+        return ()
+    open_ = [v.goal.name for v in values if v.bound is not None and v.bound < v.exact]
+    notes = [f"the budget ran out before {', '.join(open_)} was proven best; gap says how far off it can be"]
+    if problem.objective_tolerance:
+        notes.append(
+            f"objective_tolerance {problem.objective_tolerance} was not applied: "
+            "the budget ran out before the objectives were proven"
+        )
+    return tuple(notes if open_ else notes[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +189,8 @@ def _simplest(
         search = run.search(goal, limit, narrowed)
         if search.incumbent is not None:
             return search
+        if not run.counters.exhausted:
+            return last
     return last
 
 

@@ -83,6 +83,8 @@ class Solution:
     rounding_seconds: float = 0.0
     """Most that integer rounding can have added to the step time of the winner."""
     gpus_considered: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the budget left undone, for people."""
 
     @property
     def value(self) -> float:

@@ -14,6 +14,7 @@ import pytest
 from cost_models.job import Job
 from cost_models.strategy import Strategy
 from cost_models.table import Table, price
+from solver import search as search_module
 from solver.best_first import Counters, Search, reduced
 from solver.caps import caps
 from solver.domains import requirement
@@ -155,6 +156,35 @@ def test_a_spent_budget_is_said() -> None:
     problem = instance(FEASIBLE[0]).problem(budget=Budget(max_priced_rows=0))
     with pytest.raises(LimitReached, match="0 priced rows"):
         solve(problem)
+
+
+def test_a_tolerance_that_the_budget_leaves_unapplied_is_said() -> None:
+    told = 0
+    for seed in FEASIBLE:
+        problem = instance(seed).problem(objective_tolerance=0.2)
+        assert solve(problem).notes == ()
+        try:
+            cut = solve(replace(problem, budget=Budget(max_solves=0)))
+        except LimitReached:
+            continue
+        words = " ".join(cut.notes)
+        assert (cut.status == "feasible") <= ("was proven best" in words and "0.2 was not applied" in words)
+        assert all("the budget ran out" in note for note in cut.notes)
+        told += bool(cut.notes)
+    assert told > 0
+
+
+def test_a_simpler_configuration_that_the_budget_leaves_unsought_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = instance(FEASIBLE[0]).problem(objective_tolerance=0.2)
+    simplest = search_module._simplest
+
+    def cut(run: Any, *rest: Any) -> Any:
+        found = simplest(run, *rest)
+        run.counters.exhausted = False
+        return found
+
+    monkeypatch.setattr(search_module, "_simplest", cut)
+    assert solve(problem).notes == ("the budget ran out: a simpler configuration within objective_tolerance may exist",)
 
 
 def test_dropped_and_legal_candidates_add_up_to_the_raw_space() -> None:
