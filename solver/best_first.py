@@ -36,7 +36,7 @@ from solver.solution import Candidates
 from solver.space import BackendSpace
 
 FIRST_CHUNK, CHUNK, BATCH_CELLS, PROBE = 600, 4000, 1_500_000, 8
-PROBED_GROUPS = 4
+PROBED_GROUPS = 10
 """Of a chunk, once there is an incumbent."""
 
 
