@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from cost_models.errors import MeshwrightError, MissingCalibration, SpecError, UnknownName
+from cost_models.specs.base import steps
 from cost_models.specs.fields import unknown_key
 from planner.errors import ExportUnsupported
 from planner.request import PlanRequest
@@ -245,7 +246,7 @@ async def _deliberate(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     complaints = error.errors()
-    fields = tuple(_field(found) for found in complaints[:_MOST_FIELDS])
+    fields = tuple(_field(found, error.body) for found in complaints[:_MOST_FIELDS])
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
     first = fields[0]
     where = first.pointer.removeprefix("/").replace("/", ".")
@@ -256,13 +257,15 @@ async def _invalid(request: Request, error: Exception) -> Response:
 _MOST_FIELDS = 50
 
 
-def _field(found: Mapping[str, Any]) -> FieldProblem:
+def _field(found: Mapping[str, Any], body: Any) -> FieldProblem:
     place, *rest = found["loc"]
     message = str(found["msg"]).removeprefix("Value error, ")
     if found["type"] == "extra_forbidden":
         message = unknown_key(PlanRequest if place == "body" else None, rest)
-    steps = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in rest)
-    return FieldProblem(pointer=steps if place == "body" else f"#{place}{steps}", detail=message)
+    # Within the body, only its own keys: pydantic also names the branches of unions.
+    keys = steps({**found, "loc": rest}, body) if place == "body" else [str(step) for step in rest]
+    pointer = "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)
+    return FieldProblem(pointer=pointer if place == "body" else f"#{place}{pointer}", detail=message)
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -45,7 +45,12 @@ def _shortened(value: Any) -> str:
 
 
 def _path(complaint: Any, data: Any) -> str:
-    """Dotted path of a complaint. A part that is no key of the data is a branch of a union, or the key missed."""
+    """Dotted path of a complaint."""
+    return ".".join(steps(complaint, data))
+
+
+def steps(complaint: Any, data: Any) -> list[str]:
+    """The keys that lead to a complaint. A part that is no key of the data is a branch of a union or a missing key."""
     parts, place = [], data
     for index, part in enumerate(complaint["loc"]):
         last = index == len(complaint["loc"]) - 1
@@ -57,7 +62,7 @@ def _path(complaint: Any, data: Any) -> str:
         elif isinstance(part, int) and isinstance(place, Sequence) and not isinstance(place, str) and part < len(place):
             parts.append(str(part))
             place = place[part]
-    return ".".join(parts)
+    return parts
 
 
 class Spec(BaseModel):
