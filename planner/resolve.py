@@ -166,7 +166,8 @@ def _precision(
             usable = usable[:1] if usable[:1] != ("fp8",) else ()
         if not usable:
             raise BrokenRule(f"constraints.precision is {allowed} but {device.name} computes in {', '.join(able)}")
-        assumptions.append(Assumption(key="training.precision", value=usable[0], from_=f"device {device.name}"))
+        if allowed is None or len(usable) == 1:
+            assumptions.append(Assumption(key="training.precision", value=usable[0], from_=f"device {device.name}"))
         if allowed is not None:
             constraints = constraints.model_copy(update={"precision": Domain(values=tuple(sorted(usable)))})
         return training.model_copy(update={"precision": usable[0]}), constraints

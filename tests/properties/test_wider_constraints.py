@@ -108,3 +108,18 @@ def test_a_forbidden_degree_is_not_used() -> None:
 def test_two_wishes_on_one_decision_leave_what_both_leave() -> None:
     asked = problem({"activation_offload": [True, False], "offload": "forbid"})
     assert asked.resolved_domains["activation_offload"] == (False,)
+
+
+def test_a_precision_that_the_solver_chooses_is_not_assumed() -> None:
+    def assumed(constraints: dict[str, Any]) -> list[str]:
+        resolved = resolve(PlanRequest.read(copy.deepcopy(SLOW_LINK) | {"constraints": constraints}))
+        return [str(a.value) for a in resolved.assumptions if a.key == "training.precision"]
+
+    assert assumed({}) == ["bf16"]
+    assert assumed({"precision": ["bf16", "fp8"]}) == []
+    assert assumed({"precision": {"forbid": ["bf16"]}}) == ["fp16"]
+
+
+def test_a_stated_precision_stays_within_a_list_that_has_more() -> None:
+    training = SLOW_LINK["training"] | {"precision": "bf16"}
+    assert problem({"precision": ["bf16", "fp8"]}, training=training).resolved_domains["precision"] == ("bf16",)
