@@ -1,7 +1,6 @@
 """Accelerate: `accelerate_config.yaml` for DDP and FSDP2, what the training script must set itself, and the command."""
 
 import json
-import shlex
 from typing import Any, Final
 
 import yaml
@@ -10,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from cost_models.specs.configuration import Configuration
 from planner.exporters.base import Artifact, ExportOptions, header, job_losses, shape
 from planner.exporters.deepspeed import model_settings
-from planner.exporters.launch import comment, environment, torchrun
+from planner.exporters.launch import comment, environment, shell_script, torchrun
 from planner.plan import Plan
 
 CONFIG: Final = "accelerate_config.yaml"
@@ -209,21 +208,15 @@ def _launch_script(plan: Plan, options: ExportOptions, head: list[str]) -> Artif
     """`launch.sh`: run it with the training script and its arguments, on every node."""
     assert plan.configuration is not None
     c, (nodes, _) = plan.configuration, shape(plan, options)
-    lines = ["#!/usr/bin/env bash", *head, "# usage: ./launch.sh train.py [arguments of the script]"]
-    lines += ["set -euo pipefail"]
-    lines += [f"export {key}={shlex.quote(value)}" for key, value in sorted(environment(plan).items())]
     if plan.request.job.pool.device.kind == "cpu" and c.world_size > 1:
-        lines += ["export ACCELERATE_USE_CPU=true", f"export ACCELERATE_MIXED_PRECISION={_mixed_precision(plan, c)}"]
-        if c.compile:
-            lines.append("export ACCELERATE_DYNAMO_BACKEND=INDUCTOR")
-        lines.append("exec " + " ".join(torchrun(plan, options)) + ' \\\n  "$@"')
-    else:
-        command = ["accelerate launch", f'--config_file "$(dirname "$0")/{CONFIG}"']
-        if nodes > 1:
-            command += [
-                '--machine_rank "${MACHINE_RANK:?rank of this node, 0 on the first}"',
-                '--main_process_ip "${MASTER_ADDR:?address of the first node}"',
-                '--main_process_port "${MASTER_PORT:-29500}"',
-            ]
-        lines.append("exec " + " \\\n  ".join([*command, '"$@"']))
-    return Artifact(path="launch.sh", media_type="text/x-shellscript", text="\n".join(lines) + "\n")
+        said = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": _mixed_precision(plan, c)}
+        said |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"} if c.compile else {}
+        return shell_script(head, environment(plan) | said, [" ".join(torchrun(plan, options)), '"$@"'])
+    command = ["accelerate launch", f'--config_file "$(dirname "$0")/{CONFIG}"']
+    if nodes > 1:
+        command += [
+            '--machine_rank "${MACHINE_RANK:?rank of this node, 0 on the first}"',
+            '--main_process_ip "${MASTER_ADDR:?address of the first node}"',
+            '--main_process_port "${MASTER_PORT:-29500}"',
+        ]
+    return shell_script(head, environment(plan), [*command, '"$@"'])

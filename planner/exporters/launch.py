@@ -39,10 +39,14 @@ def launch_script(
     plan: Plan, target: str, options: ExportOptions, flags: list[str], notes: tuple[str, ...]
 ) -> Artifact:
     """`launch.sh`: run it with the training script and its arguments; `flags` are appended, one a line."""
-    lines = ["#!/usr/bin/env bash", *comment(header(plan, target))]
-    lines += [f"# note: {' '.join(note.split())}" for note in notes]
-    lines += ["# usage: ./launch.sh train.py [arguments of the script]", "set -euo pipefail"]
-    lines += [f"export {key}={shlex.quote(value)}" for key, value in sorted(environment(plan).items())]
-    command = [" ".join(torchrun(plan, options)), '"$@"', *flags]
+    head = comment(header(plan, target)) + [f"# note: {' '.join(note.split())}" for note in notes]
+    return shell_script(head, environment(plan), [" ".join(torchrun(plan, options)), '"$@"', *flags])
+
+
+def shell_script(head: list[str], exported: Mapping[str, str], command: list[str]) -> Artifact:
+    """`launch.sh` with comment lines, environment and the parts of the command, one a line."""
+    lines = ["#!/usr/bin/env bash", *head, "# usage: ./launch.sh train.py [arguments of the script]"]
+    lines += ["set -euo pipefail"]
+    lines += [f"export {key}={shlex.quote(value)}" for key, value in sorted(exported.items())]
     lines.append("exec " + " \\\n  ".join(command))
     return Artifact(path="launch.sh", media_type="text/x-shellscript", text="\n".join(lines) + "\n")
