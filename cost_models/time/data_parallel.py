@@ -9,7 +9,7 @@ import numpy as np
 from cost_models.parameters import Split, Weight, local_parameters
 from cost_models.time.collectives import Group, expert_replica_group, reduce_scatter_seconds, replica_group
 from cost_models.time.compression import kernel_seconds, wire_bytes
-from cost_models.time.frame import Frame, once
+from cost_models.time.frame import Frame, once, overlapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +92,39 @@ def reduces_per_micro_batch(frame: Frame) -> Any:
     return np.where(frame.sharded | early, 1.0, 0.0)
 
 
-def step_seconds(frame: Frame, parameters: Local, trained: Local) -> tuple[Any, Any]:
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Seconds of one micro-batch's forward and backward that communication may still run beside."""
+
+    forward: Any
+    backward: Any
+
+
+def step_seconds(frame: Frame, parameters: Local, trained: Local, cover: Cover) -> tuple[Any, Any]:
     r"""Exposed and hidden data-parallel communication once a step, of one layer or one stage's ends. [s]
 
-    All-reduce without ZeRO; reduce-scatter and all-gather with it (equal volume). A constant share is exposed: the
-    rest runs beside the last micro-batch's backward or the next forward.
-    Source: arXiv:1910.02054 section 7; share fitted per back end.
+    .. math:: e = \max(\sigma g,\; g - f)
+
+    All-reduce without ZeRO; reduce-scatter and all-gather with it (equal volume). Reductions run beside the last
+    micro-batch's backward, gathers of the new parameters beside the next forward: of one micro-batch each, however
+    many a step has, so that what exceeds it waits; and a share sigma is exposed whatever the compute.
+    Source: volumes, arXiv:1910.02054 section 7; gradients are complete in the last backward only, PyTorch DDP,
+    arXiv:2006.15704 section 3.2.3; Megatron-LM `overlap_grad_reduce`, `overlap_param_gather`; share fitted per back
+    end.
     """
     cost = traffic(frame, parameters, trained)
     reduced = np.where(reduces_per_micro_batch(frame) > 0, 0.0, cost.reduce)
     kept = np.where((frame.zero >= 3) & (frame.pp > 1), cost.gather, 0.0)
     updated = np.where((frame.zero == 1) | (frame.zero == 2), _updated_gather(frame, trained), 0.0)
     # Stage 0 finishes its all-reduce with a gather of the reduced gradients; ZeRO with one of the new parameters.
-    gathered = np.where(frame.zero == 0, cost.reduce, np.where(frame.zero >= 3, kept, updated))
+    gathered = np.where(frame.zero >= 3, kept, updated)
     gathered = np.where(frame.backend_is("fsdp") & (frame.zero == 2) & (frame.pp == 1), 0.0, gathered)
-    total = reduced + gathered
     share = np.where(frame.overlap, frame.by_backend("data_parallel_exposed"), 1.0)
+    reduced = reduced + np.where(frame.zero == 0, cost.reduce, 0.0)
+    late, beside_backward = overlapped(cover.backward, reduced, share, 0.0)
+    early, beside_forward = overlapped(cover.forward, gathered, share, 0.0)
     compress = np.where(frame.replicas > 1, kernel_seconds(frame, trained.dense + trained.experts), 0.0)
-    return total * share + compress, total * (1 - share)
+    return late + early + compress, beside_backward + beside_forward
 
 
 def _updated_gather(frame: Frame, trained: Local) -> Any:

@@ -12,7 +12,7 @@ from cost_models.time import elementwise, launch
 from cost_models.time.adapters import adapter_seconds, trained_layer_weights
 from cost_models.time.attention import core_seconds
 from cost_models.time.collectives import ring_exchange_seconds, tensor_parallel_seconds
-from cost_models.time.data_parallel import Local, gathers_per_pass, local, reduces_per_micro_batch, traffic
+from cost_models.time.data_parallel import Cover, Local, gathers_per_pass, local, reduces_per_micro_batch, traffic
 from cost_models.time.frame import Frame, once, overlapped
 from cost_models.time.gemm import backward_passes, linear_flops, matmul_seconds, sustained_rate
 from cost_models.time.moe import expert_seconds
@@ -44,6 +44,12 @@ class Pass:
         """Everything the device works through. [s]"""
         return self.kernels + self.tensor_parallel + self.context_parallel + self.expert_parallel
 
+    @property
+    def communication(self) -> Any:
+        """Exposed, which covers nothing, and hidden, whose cover is taken. [s]"""
+        exposed = self.tensor_parallel + self.context_parallel + self.expert_parallel
+        return exposed + self.hidden_context + self.hidden_expert
+
 
 def reductions(frame: Frame, kind: LayerKind) -> Any:
     """Tensor-parallel all-reduces of one pass: after attention, and after a feed-forward block split over ranks.
@@ -68,30 +74,38 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     ring_forward, hidden_forward = overlapped(core.forward, ring, ring_share, 0.0)
     # Keys and values travel again, and their gradients with them.
     ring_backward, hidden_backward = overlapped(core.backward, 2 * ring, ring_share, 0.0)
-    exposed_experts = np.maximum(frame.factor("all_to_all_exposed"), all_share) * experts.all_to_all
+    expert_share = np.maximum(frame.factor("all_to_all_exposed"), all_share)
     issue = launch.pass_seconds(frame, kind) + core.launch
     times = backward_passes(frame)
+    products, gradients = linear + experts.gemm + adapters, times * (linear + experts.gemm) + 2 * adapters
+    first = streamed + cast + again
+    second = elementwise.backward_factor(frame) * streamed + 2 * cast + again
+    # A rank computes on other tokens while some travel; what the ring hides behind is taken.
+    free_forward = products + core.forward + first - hidden_forward
+    free_backward = gradients + core.backward + second - hidden_backward
+    experts_forward, hidden_out = overlapped(free_forward, experts.all_to_all, expert_share, 0.0)
+    experts_backward, hidden_back = overlapped(free_backward, experts.all_to_all, expert_share, 0.0)
     forward = Pass(
-        compute=linear + experts.gemm + adapters,
+        compute=products,
         attention=core.forward,
-        elementwise=streamed + cast + again,
+        elementwise=first,
         tensor_parallel=tensor,
         context_parallel=ring_forward,
-        expert_parallel=exposed_experts,
+        expert_parallel=experts_forward,
         launch=issue,
         hidden_context=hidden_forward,
-        hidden_expert=experts.all_to_all - exposed_experts,
+        hidden_expert=hidden_out,
     )
     backward = Pass(
-        compute=times * (linear + experts.gemm) + 2 * adapters,
+        compute=gradients,
         attention=core.backward,
-        elementwise=elementwise.backward_factor(frame) * streamed + 2 * cast + again,
+        elementwise=second,
         tensor_parallel=tensor,
         context_parallel=ring_backward,
-        expert_parallel=exposed_experts,
+        expert_parallel=experts_backward,
         launch=launch.backward_launch_factor(frame) * issue,
         hidden_context=hidden_backward,
-        hidden_expert=experts.all_to_all - exposed_experts,
+        hidden_expert=hidden_back,
     )
     return forward, backward
 
@@ -104,14 +118,40 @@ def layer_works(frame: Frame, kind: LayerKind) -> tuple[Work, ...]:
 @once
 def layer_work(frame: Frame, kind: LayerKind, mode: str) -> Work:
     """Work of one layer and micro-batch under one recompute mode."""
-    (forward, backward), streams = passes(frame, kind), _streams(frame, kind)
+    forward, backward = passes(frame, kind)
     again = repeated(frame, forward, mode)
-    return _work(frame, forward, backward, again, streams, activation_copy_seconds(frame))
+    return _work(forward, backward, again, _beside(frame, kind, mode))
+
+
+@once
+def layer_cover(frame: Frame, kind: LayerKind) -> Cover:
+    """Compute of one layer and micro-batch, nothing recomputed, that covers no communication yet. [s]"""
+    return _beside(frame, kind, "none").left
+
+
+@once
+def _beside(frame: Frame, kind: LayerKind, mode: str) -> "Beside":
+    forward, backward = passes(frame, kind)
+    again = repeated(frame, forward, mode)
+    return _streams(frame, kind).beside(frame, Cover(_free(forward), _free(backward, again)))
+
+
+def _busy(first: Pass, *others: Pass | None) -> Any:
+    """Passes one after the other, which end when both the device and the host that launches are done. [s]"""
+    every = (first, *(p for p in others if p is not None))
+    return np.maximum(sum((p.device for p in every), 0.0), sum((p.launch for p in every), 0.0))
+
+
+def _free(first: Pass, *others: Pass | None) -> Any:
+    """What of passes is compute that covers no communication yet. [s]"""
+    every = (first, *(p for p in others if p is not None))
+    return _busy(*every) - sum((p.communication for p in every), 0.0)
 
 
 @once
 def _streams(frame: Frame, kind: LayerKind) -> "Streams":
-    return Streams.of(frame, layer_parameters(frame, kind), trained_parameters(frame, kind))
+    copy = activation_copy_seconds(frame)
+    return Streams.of(frame, layer_parameters(frame, kind), trained_parameters(frame, kind), copy)
 
 
 @once
@@ -133,28 +173,51 @@ class Streams:
     forward: Any
     backward: Any
     fetch: Any
+    copy: Any
 
     @classmethod
-    def of(cls, frame: Frame, weights: Local, trained: Local) -> "Streams":
-        """Gathers of `weights` before a pass and reductions of the gradients of `trained` after it."""
+    def of(cls, frame: Frame, weights: Local, trained: Local, copy: Any) -> "Streams":
+        """Gathers of `weights` before a pass and reductions of the gradients of `trained` after it.
+
+        `copy` are the seconds of moving activations to the host in the forward, and back in the backward.
+        """
         cost = traffic(frame, weights, trained)
         gathers_forward, gathers_backward = gathers_per_pass(frame)
         return cls(
             forward=gathers_forward * cost.gather,
             backward=gathers_backward * cost.gather + reduces_per_micro_batch(frame) * cost.reduce,
             fetch=parameter_fetch_seconds(frame, weights),
+            copy=copy,
         )
 
-    def beside(self, frame: Frame, forward: Any, backward: Any) -> "tuple[Any, Any, Any, Any]":
-        """Exposed and hidden data-parallel seconds, exposed and hidden copies, given busy forward and backward. [s]"""
+    def beside(self, frame: Frame, cover: Cover) -> "Beside":
+        """Put the streams beside compute. Each second of it covers one second of one stream."""
         serial = np.where(frame.overlap, 0.0, 1.0)
         share = np.maximum(frame.by_backend("sharded_exposed"), serial)
+        copied = np.maximum(frame.factor("activation_offload_exposed"), serial)
         kappa = frame.factor("overlap_contention")
-        first, first_hidden = overlapped(forward, self.forward, share, kappa)
-        second, second_hidden = overlapped(backward, self.backward, share, kappa)
-        fetched, fetched_hidden = overlapped(forward, self.fetch, share, 0.0)
-        again, again_hidden = overlapped(backward, self.fetch, share, 0.0)
-        return first + second, first_hidden + second_hidden, fetched + again, fetched_hidden + again_hidden
+
+        def one(free: Any, collective: Any) -> tuple[Any, ...]:
+            gathered, hidden = overlapped(free, collective, share, kappa)
+            fetched, fetched_hidden = overlapped(free - hidden, self.fetch, share, 0.0)
+            left = free - hidden - fetched_hidden
+            moved, moved_hidden = overlapped(left, self.copy, copied, 0.0)
+            return gathered, hidden, fetched + moved, fetched_hidden + moved_hidden, left - moved_hidden
+
+        first, second = one(cover.forward, self.forward), one(cover.backward, self.backward)
+        gathered, hidden, moved, moved_hidden, _ = (f + s for f, s in zip(first, second, strict=True))
+        return Beside(gathered, hidden, moved, moved_hidden, Cover(first[-1], second[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Exposed and hidden seconds of `Streams`, and the compute that covers nothing after them. [s]"""
+
+    data_parallel: Any
+    data_parallel_hidden: Any
+    offload: Any
+    offload_hidden: Any
+    left: Cover
 
 
 def repeated(frame: Frame, forward: Pass, mode: str) -> Pass | None:
@@ -184,33 +247,26 @@ def repeated(frame: Frame, forward: Pass, mode: str) -> Pass | None:
     )
 
 
-def _work(frame: Frame, forward: Pass, backward: Pass, again: Pass | None, streams: Streams, copy: Any) -> Work:
+def _work(forward: Pass, backward: Pass, again: Pass | None, beside: Beside) -> Work:
     parts = [forward, backward] + ([again] if again is not None else [])
-    forward_busy = np.maximum(forward.device, forward.launch)
     backward_device = backward.device + (again.device if again is not None else 0.0)
-    backward_launch = backward.launch + (again.launch if again is not None else 0.0)
-    backward_busy = np.maximum(backward_device, backward_launch)
-    gathered, gathered_hidden, fetched, fetched_hidden = streams.beside(frame, forward_busy, backward_busy)
-    share = np.maximum(frame.factor("activation_offload_exposed"), np.where(frame.overlap, 0.0, 1.0))
-    down, down_hidden = overlapped(forward_busy, copy, share, 0.0)
-    up, up_hidden = overlapped(backward_busy, copy, share, 0.0)
     return Work(
         exposed={
             "compute": forward.compute + backward.compute,
             "attention": forward.attention + backward.attention,
             "elementwise": forward.elementwise + backward.elementwise,
-            "launch_floor": (forward_busy - forward.device) + (backward_busy - backward_device),
+            "launch_floor": (_busy(forward) - forward.device) + (_busy(backward, again) - backward_device),
             "recompute": again.kernels if again is not None else 0.0,
             "tensor_parallel": sum((p.tensor_parallel for p in parts), 0.0),
             "context_parallel": sum((p.context_parallel for p in parts), 0.0),
             "expert_parallel": sum((p.expert_parallel for p in parts), 0.0),
-            "data_parallel": gathered,
-            "offload": fetched + down + up,
+            "data_parallel": beside.data_parallel,
+            "offload": beside.offload,
         },
         hidden={
             "context_parallel": sum((p.hidden_context for p in parts), 0.0),
             "expert_parallel": sum((p.hidden_expert for p in parts), 0.0),
-            "data_parallel": gathered_hidden,
-            "offload": fetched_hidden + down_hidden + up_hidden,
+            "data_parallel": beside.data_parallel_hidden,
+            "offload": beside.offload_hidden,
         },
     )

@@ -11,14 +11,14 @@ from cost_models.specs.choices import CROSS_ENTROPIES
 from cost_models.specs.model import LayerKind
 from cost_models.time.adapters import stage_weights, trained_stage_weights
 from cost_models.time.collectives import tensor_parallel_seconds
-from cost_models.time.data_parallel import Local, local, step_seconds
+from cost_models.time.data_parallel import Cover, Local, local, step_seconds
 from cost_models.time.elementwise import streaming_seconds
 from cost_models.time.frame import Frame, lookup, once
 from cost_models.time.gemm import backward_passes, matmul_seconds, sustained_rate
-from cost_models.time.layer import Streams, layer_parameters, trained_parameters
+from cost_models.time.layer import Beside, Streams, layer_cover, layer_parameters, trained_parameters
 from cost_models.time.offload import optimizer_offload_seconds
 from cost_models.time.optimizer import overhead_seconds, update_seconds
-from cost_models.time.pipeline import boundary_seconds, tied_embedding_seconds
+from cost_models.time.pipeline import boundary_seconds, boundary_share, tied_embedding_seconds
 from cost_models.time.work import Work
 
 
@@ -65,28 +65,43 @@ def _stage_parameters(frame: Frame, stage: int) -> tuple[Local, Local]:
     return every, local(frame, trained_stage_weights(frame, stage)) if frame.adapters else every
 
 
+def _ends(frame: Frame, stage: int) -> tuple[HeadTime, Any]:
+    """Head and embedding of a stage class, zero where it has none. [s]"""
+    zero = np.zeros_like(frame.tokens)
+    head = head_seconds(frame) if stage in (LAST, BOTH) else HeadTime(zero, zero, zero)
+    return head, embedding_seconds(frame) if stage in (FIRST, BOTH) else zero
+
+
+@once
+def _beside(frame: Frame, stage: int) -> Beside:
+    """Sharded parameters of the ends move beside the ends' own compute only."""
+    head, looked_up = _ends(frame, stage)
+    streams = Streams.of(frame, *_stage_parameters(frame, stage), copy=0.0)
+    return streams.beside(frame, Cover(head.forward + head.traffic + looked_up, head.backward))
+
+
 @once
 def stage_work(frame: Frame, stage: int) -> Work:
     """Work of a stage class for one micro-batch, beside its layers."""
-    has_embedding, has_head = stage in (FIRST, BOTH), stage in (LAST, BOTH)
-    zero = np.zeros_like(frame.tokens)
-    head = head_seconds(frame) if has_head else HeadTime(zero, zero, zero)
-    looked_up = embedding_seconds(frame) if has_embedding else zero
-    streams = Streams.of(frame, *_stage_parameters(frame, stage))
-    busy = head.forward + head.traffic + looked_up
-    gathered, hidden, fetched, fetched_hidden = streams.beside(frame, busy, head.backward)
+    (head, looked_up), beside = _ends(frame, stage), _beside(frame, stage)
+    zero, ends = np.zeros_like(frame.tokens), float(stage in (FIRST, BOTH)) + float(stage in (LAST, BOTH))
+    sent, sent_hidden = boundary_seconds(frame)
     return Work(
         exposed={
             "compute": head.forward + head.backward,
             "elementwise": head.traffic + looked_up,
             # The embedding is summed over its vocabulary shards forward, the head's input gradient backward.
-            "tensor_parallel": tensor_parallel_seconds(frame, float(has_embedding) + float(has_head)),
-            "point_to_point": boundary_seconds(frame),
-            "data_parallel": gathered,
-            "offload": fetched,
+            "tensor_parallel": tensor_parallel_seconds(frame, ends),
+            "point_to_point": sent,
+            "data_parallel": beside.data_parallel,
+            "offload": beside.offload,
             "fixed": zero + frame.by_backend("micro_batch_overhead_seconds"),
         },
-        hidden={"data_parallel": hidden, "offload": fetched_hidden},
+        hidden={
+            "point_to_point": sent_hidden,
+            "data_parallel": beside.data_parallel_hidden,
+            "offload": beside.offload_hidden,
+        },
     )
 
 
@@ -94,7 +109,9 @@ def stage_work(frame: Frame, stage: int) -> Work:
 def layer_tail(frame: Frame, kind: LayerKind) -> Work:
     """Once a step and layer: gradient reduction, parameter gather, optimizer."""
     parameters, trained = layer_parameters(frame, kind), trained_parameters(frame, kind)
-    exposed, hidden = step_seconds(frame, parameters, trained)
+    cover, passed = layer_cover(frame, kind), boundary_share(frame)
+    left = Cover((1 - passed) * cover.forward, (1 - passed) * cover.backward)
+    exposed, hidden = step_seconds(frame, parameters, trained, left)
     return Work(
         exposed={"data_parallel": exposed, "optimizer": update_seconds(frame, trained)},
         hidden={"data_parallel": hidden},
@@ -105,7 +122,7 @@ def layer_tail(frame: Frame, kind: LayerKind) -> Work:
 def stage_tail(frame: Frame, stage: int) -> Work:
     """Once a step and stage, beside its layers."""
     parameters, trained = _stage_parameters(frame, stage)
-    exposed, hidden = step_seconds(frame, parameters, trained)
+    exposed, hidden = step_seconds(frame, parameters, trained, _beside(frame, stage).left)
     if stage in (FIRST, LAST):
         exposed = exposed + tied_embedding_seconds(frame)
     return Work(
