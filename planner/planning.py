@@ -94,7 +94,7 @@ def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Pl
         "prediction": predicted,
         "optimality": None,
         "assumptions": with_scenarios(
-            resolved.assumptions,
+            resolved.assumptions + _own_dropout(resolved, configuration),
             resolved.job,
             configuration,
             question.calibration,
@@ -203,11 +203,27 @@ def _optimality(solution: "Solution") -> Optimality:
 
 def _defaults_taken(resolved: ResolvedRequest, configuration: Configuration) -> tuple[Assumption, ...]:
     """What the chosen back end decided because the request left it open."""
-    source = f"{configuration.backend.name}@{configuration.backend.release_range}"
     found = []
     if resolved.training.attention == "auto":
-        found.append(Assumption(key="training.attention", value=configuration.attention, from_=source))
-    return tuple(found)
+        found.append(Assumption(key="training.attention", value=configuration.attention, from_=_release(configuration)))
+    return (*found, *_own_dropout(resolved, configuration))
+
+
+def _own_dropout(resolved: ResolvedRequest, configuration: Configuration) -> tuple[Assumption, ...]:
+    """The back end's own dropout, where the request states none: masks are memory.
+
+    Source of 0.1: Megatron-LM `megatron/training/arguments.py`, --hidden-dropout and --attention-dropout.
+    """
+    from cost_models import catalog
+
+    if resolved.training.dropout is not None:
+        return ()
+    value = 0.1 if catalog.framework(configuration.backend.name).dropout else 0.0
+    return (Assumption(key="training.dropout", value=value, from_=_release(configuration)),)
+
+
+def _release(configuration: Configuration) -> str:
+    return f"{configuration.backend.name}@{configuration.backend.release_range}"
 
 
 def _alternatives(question: _Question, solution: "Solution", configuration: Configuration) -> tuple[Alternative, ...]:

@@ -75,6 +75,8 @@ class Attention(Blocks):
             q, k = op.cast(tape, q, 4.0), op.cast(tape, k, 4.0)
         scores = op.scale(tape, op.matmul(tape, q, k, width(heads, SCORE), ("query_key", "")))
         probabilities = op.cast(tape, self._softmax(scores), itemsize)
+        if self.variant.dropout:
+            probabilities = op.dropout(tape, probabilities)
         return op.copy(tape, op.matmul(tape, probabilities, v, self._values(q, v), ("scores", "")))
 
     def _spelled_out(self, k: Value) -> bool:

@@ -33,6 +33,8 @@ class Variant:
     on_cpu: bool = False
     """Kernels of the CPU: what PyTorch's tracker sees without a GPU."""
     several_samples: bool = True
+    dropout: bool = False
+    """Written-out attention and both residual branches drop elements: the fused kernel keeps but its seed."""
     masked: bool = False
     """Fused attention gets a mask."""
     lora: LoraSpec | None = None

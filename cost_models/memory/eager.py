@@ -67,6 +67,7 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
             autocast=bool(autocast > 0),
             materialised=bool(materialised > 0),
             masked=masked,
+            dropout=(setting.job.training.dropout or 0.0) > 0,
             lora=lora,
             several_samples=bool(several_samples > 0),
             on_cpu=setting.job.device.kind == "cpu",

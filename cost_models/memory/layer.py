@@ -28,7 +28,7 @@ class Layer(FeedForward):
         before, after = style in ("pre", "sandwich"), style in ("post", "sandwich")
         for block in (self.attention, lambda v: self.feed_forward(v, kind)):
             out = block(self.norm(x, rows) if before else x)
-            out = self.norm(out, rows) if after else out
+            out = self._dropped(self.norm(out, rows) if after else out)
             x = op.add(tape, x, op.scale(tape, out) if self.facts.scaled_residual else out)
         return x
 
@@ -38,7 +38,14 @@ class Layer(FeedForward):
         attended = self.attention(first)
         second = self.norm(x, rows) if self.model.norms_per_layer > 1 else first
         fed = self.feed_forward(second, kind)
-        return op.add(tape, op.add(tape, fed, attended), x)
+        return op.add(tape, op.add(tape, self._dropped(fed), self._dropped(attended)), x)
+
+    def _dropped(self, x: Value) -> Value:
+        """A residual branch under dropout."""
+        if not self.variant.dropout:
+            return x
+        self.tape.part = "norm"
+        return op.dropout(self.tape, x)
 
 
 def written(

@@ -211,6 +211,13 @@ def softmax(tape: Tape, x: Value, itemsize: float | None = None, *, temporary: b
     return out
 
 
+def dropout(tape: Tape, x: Value) -> Value:
+    """Keeps its mask, one byte an element. Source: ATen `native/cuda/Dropout.cu`, native_dropout."""
+    out, mask = tape.new(x.width, x.itemsize, wanted=x.wanted), tape.new(x.width, 1.0)
+    tape.record((x,), (out,), [mask], lambda run, _: (run.new(x.size),), "dropout_mask")
+    return out
+
+
 def layer_norm(tape: Tape, x: Value, rows: Width) -> Value:
     """One kernel: keeps the input, and mean and 1/std of every row."""
     out = tape.new(x.width, x.itemsize, wanted=x.wanted)

@@ -20,6 +20,9 @@ def facts_of(training: TrainingSpec, frameworks: Mapping[str, FrameworkFacts] | 
     from cost_models.catalog import framework  # noqa: PLC0415  reads files only where an option asks
 
     facts = catalogued(frameworks)
+    if training.dropout is not None:
+        on = training.dropout > 0
+        facts = tuple(f if f.dropout == on else f.model_copy(update={"dropout": on}) for f in facts)
     if training.state_precision != "pure" and not training.optimizer_in_backward:
         return facts
     return tuple(varied(training, each, framework("ddp-pure-bf16")) for each in facts)

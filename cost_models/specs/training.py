@@ -47,6 +47,8 @@ class TrainingSpec(Spec):
     lora: LoraSpec | None = None
     padded: bool = False
     """Batches carry a padding mask, which sdpa attention materialises per layer."""
+    dropout: float | None = Field(default=None, ge=0.0, lt=1.0)
+    """Probability of dropout, hidden and attention: above 0 masks are kept. None is the back end's own."""
     expert_imbalance: float = Field(default=1.0, ge=1.0)
     """Load of the fullest expert over the mean; 1.0 when padded to capacity or forced balanced."""
 

@@ -60,7 +60,7 @@ class MegatronExporter:
         """megatron_args.txt, one flag a line, and launch.sh with the same flags."""
         assert plan.configuration is not None
         losses = self.unsupported(plan)
-        flags = megatron_flags(plan.configuration, options)
+        flags = megatron_flags(plan.configuration, options, dropout=plan.request.training.dropout or 0.0)
         head = comment(header(plan, self.name) | {"valid_for": f"megatron-core {self.releases(plan)}"})
         head += [f"# not expressed: {loss}" for loss in losses]
         return (
@@ -69,8 +69,11 @@ class MegatronExporter:
         )
 
 
-def megatron_flags(c: Configuration, options: ExportOptions) -> list[str]:
-    """The flags in the order of the degrees, the batch, the numerics, the memory savers."""
+def megatron_flags(c: Configuration, options: ExportOptions, *, dropout: float = 0.0) -> list[str]:
+    """The flags in the order of the degrees, the batch, the numerics, the memory savers.
+
+    Dropout is always said: Megatron-LM's own default is 0.1 (`megatron/training/arguments.py`), the plan's is none.
+    """
     flags = [
         f"--tensor-model-parallel-size {c.tensor_parallel}",
         f"--pipeline-model-parallel-size {c.pipeline_parallel}",
@@ -79,6 +82,8 @@ def megatron_flags(c: Configuration, options: ExportOptions) -> list[str]:
         f"--micro-batch-size {c.micro_batch_size}",
         f"--global-batch-size {c.global_batch_size}",
         f"--optimizer {_OPTIMIZERS.get(c.optimizer, c.optimizer)}",
+        f"--attention-dropout {dropout!r}",
+        f"--hidden-dropout {dropout!r}",
     ]
     if c.sequence_parallel:
         flags.append("--sequence-parallel")

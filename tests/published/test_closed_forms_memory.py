@@ -10,6 +10,7 @@ from cost_models.memory import memory_ledger
 from cost_models.memory.activations import boundary_bytes, saved_bytes
 from cost_models.memory.eager import layer as eager_layer
 from cost_models.memory.megatron import layer as megatron_layer
+from cost_models.memory.options import facts_of
 from cost_models.memory.setting import Setting, catalogued
 from cost_models.parameters import total_parameters
 from cost_models.pools import pool
@@ -78,6 +79,34 @@ def test_a_gpt_layer_keeps_what_korthikanti_count(tensor: int) -> None:
     assert per_token_width(parallel, megatron=True) == pytest.approx((34 + 5 * a * s / h) / tensor, rel=1e-12)
     plain = setting(GPT, "megatron", changes={"dropout": True}, **common)
     assert per_token_width(plain, megatron=True) == pytest.approx(10 + (24 + 5 * a * s / h) / tensor, rel=1e-12)
+
+
+def test_stated_dropout_is_what_korthikanti_count() -> None:
+    # arXiv:2205.05198, equation 1: sbh (34 + 5as/h), of which masks are sbh + sbh + as^2 b, the dropped scores 2as^2 b.
+    h, a, s = GPT.hidden_size, GPT.num_attention_heads, 2048
+    c = configuration("megatron", GPT.num_hidden_layers, attention="eager")
+
+    def kept(dropout: float | None) -> float:
+        asked = job(GPT, s, dropout=dropout)
+        facts = facts_of(asked.training, None)
+        return per_token_width(Setting(job=asked, strategy=Strategy.of(c), frameworks=facts), megatron=True)
+
+    assert kept(0.1) == pytest.approx(34 + 5 * a * s / h, rel=1e-12)
+    assert kept(0.0) == kept(None) == pytest.approx(32 + 2 * a * s / h, rel=1e-12)
+
+
+def test_dropout_in_eager_modules_keeps_a_mask_a_branch_and_one_of_scores() -> None:
+    # torch native_dropout saves one byte an element: 2 sbh and as^2 b. The product keeps the dropped scores in place of
+    # the cast ones; the softmax keeps its fp32 result either way.
+    h, a, s = GPT.hidden_size, GPT.num_attention_heads, 2048
+
+    def kept(dropout: float, attention: str) -> float:
+        asked = job(GPT, s, dropout=dropout)
+        c = configuration("deepspeed", GPT.num_hidden_layers, attention=attention)
+        return per_token_width(Setting(job=asked, strategy=Strategy.of(c), frameworks=facts_of(asked.training, None)))
+
+    assert kept(0.1, "sdpa") - kept(0.0, "sdpa") == pytest.approx(2, rel=1e-12)
+    assert kept(0.1, "eager") - kept(0.0, "eager") == pytest.approx(2 + a * s / h, rel=1e-12)
 
 
 def test_selective_recompute_drops_the_attention_core_and_full_keeps_the_input() -> None:

@@ -206,6 +206,14 @@ def flags(made: Plan) -> list[str]:
     return [line for line in texts(made, "megatron")["megatron_args.txt"].splitlines() if not line.startswith("#")]
 
 
+@pytest.mark.parametrize(("stated", "said"), [(None, "0.0"), (0.0, "0.0"), (0.1, "0.1")])
+def test_megatron_flags_say_dropout_which_would_be_a_tenth(stated: float | None, said: str) -> None:
+    made = megatron()
+    training = made.request.training.model_copy(update={"dropout": stated})
+    made = made.model_copy(update={"request": made.request.model_copy(update={"training": training})})
+    assert {f"--attention-dropout {said}", f"--hidden-dropout {said}"} <= set(flags(made))
+
+
 def test_megatron_flags_say_the_degrees() -> None:
     found = flags(megatron(tensor_parallel=2, data_parallel=2, sequence_parallel=True))
     assert "--tensor-model-parallel-size 2" in found

@@ -125,6 +125,15 @@ def test_an_estimate_derives_what_is_left_out_and_says_so() -> None:
     assert {"configuration.data_parallel", "configuration.gradient_accumulation_steps", "configuration.backend"} <= said
 
 
+def test_an_estimate_says_that_it_assumes_no_dropout_unless_one_is_stated() -> None:
+    assumed = {a.key: a.value for a in estimated(zero_stage=2, micro_batch_size=2).assumptions}
+    assert assumed["training.dropout"] == 0.0
+    stated = changed("training", {**SMALL["training"], "dropout": 0.1}, SMALL)
+    request = changed("configuration", {"zero_stage": 2, "micro_batch_size": 2}, stated)
+    found = estimate(PlanRequest.read(request))
+    assert "training.dropout" not in {a.key for a in found.assumptions}
+
+
 def test_what_does_not_fit_says_by_how_much() -> None:
     found = estimated(zero_stage=0, micro_batch_size=16)
     assert found.status == "infeasible"
