@@ -2,10 +2,9 @@
 
 import ipaddress
 
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.problems import BodyTooLarge, problem_of_refusal, response
+from service.problems import BodyTooLarge, Misdirected, problem_of_refusal, response
 
 
 class BodyLimit:
@@ -54,8 +53,7 @@ class KnownHost:
         if scope["type"] == "http":
             stated = next((value for name, value in scope["headers"] if name == b"host"), b"localhost")
             if not is_loopback(_name(stated.decode("latin-1"))):
-                error = HTTPException(421, "the Host header names another machine; ask for localhost or 127.0.0.1")
-                await response(problem_of_refusal(error, scope))(scope, receive, send)
+                await response(problem_of_refusal(Misdirected(), scope))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 

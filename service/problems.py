@@ -179,6 +179,16 @@ class BodyTooLarge(HTTPException):
         super().__init__(TOO_LARGE.status, f"the body is longer than {limit} bytes")
 
 
+class Misdirected(HTTPException):
+    """The request was meant for another machine."""
+
+    def __init__(self) -> None:
+        """Say which names are answered to."""
+        super().__init__(
+            HTTPStatus.MISDIRECTED_REQUEST, "the Host header names another machine; ask for localhost or 127.0.0.1"
+        )
+
+
 def problem(kind: Kind, detail: str, fields: tuple[FieldProblem, ...] = (), instance: str | None = None) -> Problem:
     """A problem of a kind."""
     return Problem(

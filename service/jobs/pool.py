@@ -146,6 +146,8 @@ class SpawnPool:
 
         lane = await self._idle.get()
         try:
+            if self._closed:
+                raise WorkerDied("the service is shutting down")
             return await loop.run_in_executor(self._threads, lane.call, task, report, self._timeout)
         finally:
             self._idle.put_nowait(lane)

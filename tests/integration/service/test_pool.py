@@ -109,3 +109,45 @@ def test_a_process_that_cannot_start_fails_the_task() -> None:
             await pool.run(task("x"), ignore)
 
     with_pool(body, target=stillborn)
+
+
+def test_a_pool_without_a_process_is_not_ready() -> None:
+    async def body(pool: SpawnPool) -> bool:
+        assert not pool.ready
+        with pytest.raises(WorkerDied):
+            await pool.run(task("x"), ignore)
+        return pool.ready
+
+    assert with_pool(body, target=stillborn) is False
+
+
+def test_a_pool_is_ready_when_a_process_has_answered() -> None:
+    async def body(pool: SpawnPool) -> bool:
+        await pool.run(task("x"), ignore)
+        return pool.ready
+
+    assert with_pool(body) is True
+
+
+def test_a_closed_pool_takes_nothing() -> None:
+    async def body(pool: SpawnPool) -> None:
+        await pool.run(task("x"), ignore)
+        await pool.close()
+        assert not pool.ready
+        with pytest.raises(WorkerDied, match="shutting down"):
+            await pool.run(task("x"), ignore)
+
+    with_pool(body)
+
+
+def test_a_task_that_cannot_be_sent_fails_alone() -> None:
+    class Unsendable(Task):
+        def __reduce__(self) -> Any:
+            raise RecursionError("maximum recursion depth exceeded")
+
+    async def body(pool: SpawnPool) -> str | None:
+        with pytest.raises(RecursionError):
+            await pool.run(Unsendable(id="x", request=REQUEST), ignore)
+        return (await pool.run(task("x"), ignore)).plan_json
+
+    assert '"id":"x"' in with_pool(body)

@@ -13,9 +13,10 @@ from starlette.testclient import TestClient
 from service.app import create_app
 from service.settings import ServiceSettings
 from tests.scale import FULL, scaled
-from tests.unit.service.client import FakePool
+from tests.unit.service.client import FakePool, InlinePool
 
-APP = create_app(ServiceSettings(), pool=FakePool())
+# The generated requests name the host of a test client.
+APP = create_app(ServiceSettings(allow_remote=True), pool=FakePool(), estimates_pool=InlinePool())
 # Its systematic coverage of every keyword takes minutes; the sample keeps the examples and the random part.
 CONFIG = SchemathesisConfig.from_dict({"phases": {"coverage": {"enabled": FULL}}})
 schema = schemathesis.openapi.from_asgi("/openapi.json", APP, config=CONFIG)
