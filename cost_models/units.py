@@ -30,14 +30,11 @@ def _shown(value: Any) -> str:
 
 
 def _within(number: float, value: Any, what: str) -> float:
-    """`number`, unless it is negative, beyond every machine, or no number."""
-    if not 0 <= number <= LARGEST_QUANTITY:
-        raise SpecError(f"{what} {_shown(value)} must lie between 0 and {LARGEST_QUANTITY} bytes{_rate(what)}")
+    """`number`, unless it is beyond every machine or no number. Which may be negative or 0, the fields say."""
+    if not abs(number) <= LARGEST_QUANTITY:
+        rate = "/s" if what == "bandwidth" else ""
+        raise SpecError(f"{what} {_shown(value)} exceeds {LARGEST_QUANTITY} bytes{rate}, the largest that is read")
     return number
-
-
-def _rate(what: str) -> str:
-    return "/s" if what == "bandwidth" else ""
 
 
 def _split(text: str, what: str, units: str) -> tuple[float, str]:

@@ -22,7 +22,9 @@ def models_command(text: Filter = "", as_json: asked.Json = False) -> None:
     if not specs:
         output.say(f"no model preset's name contains {text!r}")
         return
-    rows = [(s.name, count(total_parameters(s)), *(str(v) for v in _shape(s).values())) for s in specs]
+    rows = [
+        (s.name, count(total_parameters(s)), *("-" if v is None else str(v) for v in _shape(s).values())) for s in specs
+    ]
     header = ("name", "parameters", *(key.replace("_", " ") for key in _shape(specs[0])))
     _table("Model presets", header, rows)
 

@@ -18,7 +18,7 @@ def test_what_no_machine_has_is_no_size(value: Any) -> None:
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("value", [*HUGE, "1e300GB/s", "1e300Gb/s", -1])
+@pytest.mark.parametrize("value", [*HUGE, "1e300GB/s", "1e300Gb/s"])
 def test_what_no_link_has_is_no_rate(value: Any) -> None:
     with pytest.raises(SpecError) as caught:
         parse_bandwidth(value)

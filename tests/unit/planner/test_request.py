@@ -22,7 +22,7 @@ WRONG = [
     ("cluster.pools.0.nodes", 0, "cluster.pools.0.nodes: Input should be greater than 0; got 0"),
     ("cluster.pools.0.gpus_per_node", 0, "cluster.pools.0.gpus_per_node: Input should be greater than 0; got 0"),
     ("cluster.pools.0.host_memory", "-5GiB", "cluster.pools.0.host_memory: memory size '-5GiB' is not a number"),
-    ("cluster.pools.0.host_memory", -5, "cluster.pools.0.host_memory: memory size -5 must lie between 0 and"),
+    ("cluster.pools.0.host_memory", -5, "cluster.pools.0.host_memory: Input should be greater than or equal to 0"),
     ("cluster.pools.0.host_memory", "5 foo", "unknown unit 'foo'; known are B, kB"),
     (
         "cluster.pools.0.usable_memory",
