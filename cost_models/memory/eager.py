@@ -100,6 +100,25 @@ def _bytes(setting: Setting, size: Width) -> Any:
 
 
 @once
+def _which(setting: Setting, kind: LayerKind) -> Any:
+    """Each candidate's variant, by its place among them."""
+    return sum(np.asarray(mask, dtype=np.int64) * i for i, (mask, _) in enumerate(_variants(setting, kind)))
+
+
+def _bytes_of_each(setting: Setting, kind: LayerKind, sizes: list[Width]) -> Any:
+    """Bytes per token of every candidate, from the widths of its variant."""
+    if len(sizes) == 1:
+        return _bytes(setting, sizes[0])
+    result: Any = 0.0
+    for amounts, basis in zip(np.stack(sizes).T, _bases(setting), strict=True):
+        if (amounts == amounts[0]).all():
+            result = result + float(amounts[0]) * basis if amounts[0] else result
+        else:
+            result = result + amounts[_which(setting, kind)] * basis
+    return result
+
+
+@once
 def shared_mask(setting: Setting) -> Any:
     """Masks shared by all layers of a kind: floats for written-out attention, booleans for fused. [bytes per token]
 
@@ -134,10 +153,10 @@ def _masked(setting: Setting, window: int | None) -> bool:
 @once
 def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     """Every saved tensor of one layer."""
-    sizes: dict[tuple[str, str], Any] = {}
-    for mask, variant in _variants(setting, kind):
-        for key, size in _written(setting.model, kind, variant).saved.items():
-            sizes[key] = choose(mask, _bytes(setting, size), sizes.get(key, 0.0))
+    saved = [_written(setting.model, kind, variant).saved for _, variant in _variants(setting, kind)]
+    nothing = width(0.0, SEQUENCE)
+    keys = dict.fromkeys(key for each in saved for key in each)
+    sizes = {key: _bytes_of_each(setting, kind, [each.get(key, nothing) for each in saved]) for key in keys}
     entries = [
         Saved(
             operator=operator, part=part, bytes_per_token=value,
@@ -232,16 +251,11 @@ def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
     variants = [(mask, _moments(setting, kind, variant)) for mask, variant in _variants(setting, kind)]
     found = []
     for i in range(max(len(alive) for _, alive in variants)):
-        size: Any = 0.0
-        scores: Any = 0.0
-        own: Any = 0.0
-        copied: Any = 0.0
-        for mask, moments in variants:
-            alive = moments[min(i, len(moments) - 1)]
-            size = choose(mask, _bytes(setting, alive.size - _scores(alive.size)), size)
-            scores = choose(mask, _bytes(setting, _scores(alive.size)), scores)
-            own = choose(mask, _parameters(setting, kind, alive.weights), own)
-            copied = choose(mask, _parameters(setting, kind, alive.casts), copied)
+        alive = [(mask, moments[min(i, len(moments) - 1)]) for mask, moments in variants]
+        size = _bytes_of_each(setting, kind, [each.size - _scores(each.size) for _, each in alive])
+        scores = _bytes_of_each(setting, kind, [_scores(each.size) for _, each in alive])
+        own = _parameters_of_each(setting, kind, [(mask, each.weights) for mask, each in alive])
+        copied = _parameters_of_each(setting, kind, [(mask, each.casts) for mask, each in alive])
         found.append(Moment(name=str(i), added=size, scores=scores, own=own, copied=copied))
     return tuple(found)
 
@@ -283,6 +297,15 @@ def _hull(points: list[tuple[float, float]]) -> set[int]:
 def _above(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
     """Whether b lies outside the line from a to c."""
     return (b[0] - a[0]) * (c[1] - a[1]) > (c[0] - a[0]) * (b[1] - a[1])
+
+
+def _parameters_of_each(setting: Setting, kind: LayerKind, names: list[tuple[Any, tuple[str, ...]]]) -> Any:
+    """Parameters in the weights that each candidate's variant names."""
+    result = _parameters(setting, kind, names[0][1])
+    for mask, named in names[1:]:
+        if named != names[0][1]:
+            result = choose(mask, _parameters(setting, kind, named), result)
+    return result
 
 
 @once

@@ -104,11 +104,17 @@ def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
 
 @once
 def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
-    """What a layer's backward adds: 2.5 h (gathered input and gradient) and both halves of the MLP."""
+    r"""What a layer's backward adds: the gathered input of a product and both halves of the MLP. [bytes per token]
+
+    .. math:: c\,h + 2 b f / t
+
+    with the framework's c (`backward_hidden_bytes`), width f and b bytes an element.
+    Source: Megatron-LM `core/tensor_parallel/layers.py`, LinearWithGradAccumulationAndAsyncCommunication.
+    """
     model, t = setting.model, setting.tensor
     width: Any = model.intermediate_size / t
     if kind.mlp == "moe" and model.moe is not None:
         routed = model.moe.num_experts_per_tok * model.moe.moe_intermediate_size / setting.sequence_shards
         width = routed + model.moe.shared_expert_intermediate_size / t
-    added = 2.5 * model.hidden_size + 2 * setting.compute * width
+    added = setting.fact("backward_hidden_bytes") * model.hidden_size + 2 * setting.compute * width
     return (Moment(name="product", added=added),)

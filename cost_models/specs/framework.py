@@ -150,6 +150,8 @@ class FrameworkFacts(Spec):
     """Megatron-LM's functional tests: what their loops hold beside the model is no small part of their models."""
     dummy_weight_gradient: bool = False
     """One 16-bit tensor per distinct weight shape is kept from the second micro-batch on."""
+    backward_hidden_bytes: NonNegativeFloat = 0
+    """Bytes per token and hidden unit that a layer's backward adds, whatever the degrees (Megatron's ledger)."""
     model_group: bool = False
     """A communicator of all ranks of one replica of the model is opened beside those of the parallel degrees."""
     world_group: bool = False
