@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 from yaml import safe_dump
 
 from planner.cli import main
+from planner.cli.output import plain_console
 from planner.cli.render import estimate_view
 from planner.cli.render.figures import count
 from tests.unit.planner.plans import configuration, plan
@@ -124,3 +126,11 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, capsys: Captured) -> None
     (tmp_path / "r.json").write_text(json.dumps(changed("training.optimiser", "sgd", SMALL)))
     assert main(["plan", "-f", str(tmp_path / "r.json")]) == 2
     assert "did you mean optimizer?" in capsys.readouterr().err
+
+
+def test_brackets_of_data_are_brackets(capsys: Captured) -> None:
+    table = Table(title="[/red] rows")
+    table.add_column("[/red] name")
+    table.add_row("[/red] :smile:")
+    plain_console().print(table)
+    assert capsys.readouterr().out.count("[/red]") == 3
