@@ -4,7 +4,7 @@ fragmentation.
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -54,8 +54,11 @@ def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margi
         return allocated, median, quantile(median, calibration("fragmentation_q99", regime), power)
 
     free = setting.model.moe is not None and setting.job.training.expert_imbalance > 1.0
-    choices = [factor(regime) for regime in _REGIMES]
-    conditions = _conditions(setting, calibration)
+    conditions, regimes = _conditions(setting, calibration), _REGIMES
+    if setting.single:  # no other regime's factors are looked at
+        at = next(i for i, condition in enumerate(conditions) if condition)
+        conditions, regimes = conditions[at : at + 1], _REGIMES[at : at + 1]
+    choices = [factor(regime) for regime in regimes]
     columns: list[Any] = [np.full(shape, c)[()] for c in choices[-1]]
     for condition, values in zip(reversed(conditions[:-1]), reversed(choices[:-1]), strict=True):
         columns = [choose(condition, value, column) for value, column in zip(values, columns, strict=True)]
@@ -69,7 +72,7 @@ def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margi
     return Margin(allocated_quantile=columns[0], fragmentation_median=columns[1], fragmentation_quantile=columns[2])
 
 
-_REGIMES = (
+_REGIMES: Final[tuple[str, ...]] = (
     "cpu",
     "eager_materialised",
     "eager_small_card",

@@ -30,7 +30,7 @@ from cost_models.specs.configuration import Configuration
 from cost_models.specs.framework import FrameworkFacts
 from cost_models.specs.model import LayerKind
 from cost_models.strategy import Strategy
-from cost_models.time.layout import stage_layers
+from cost_models.time.layout import counted, stage_layers
 
 
 def memory_ledger(
@@ -76,7 +76,7 @@ def _stage(
     chunks, micro_batches = configuration.virtual_pipeline_stages, configuration.gradient_accumulation_steps
     held = float(in_flight(index, p, chunks, micro_batches)) + _early_forward(setting, configuration)
     offloaded = configuration.stages[index].optimizer_layers_offloaded
-    parts = _parts(pieces, stage_class(index, p), _counted(layers), _counted((kind,) for kind, _ in layers[:offloaded]))
+    parts = _parts(pieces, stage_class(index, p), _counted(layers), _counted(kind for kind, _ in layers[:offloaded]))
     instants: dict[str, dict[str, float]] = {}
     for instant, (before, after) in zip(INSTANTS, parts.instants, strict=True):
         flight = max(held - instant.released / chunks, 0.0) if instant.holds_activations else 0.0
@@ -88,9 +88,8 @@ def _stage(
 Counts = tuple[tuple[Any, int], ...]
 
 
-def _counted(layers: Iterable[tuple[Any, ...]]) -> Counts:
-    """How many layers are alike, in the order of their first: a run of equal ones is counted at once."""
-    return tuple(Counter(layers).items())
+def _counted(layers: Iterable[Any]) -> Counts:
+    return tuple(counted(layers).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _parts(pieces: Pieces, which: int, layers: Counts, offloaded: Counts) -> _Pa
         alike[at] += n
         modes.append(mode)
         activations = merged(activations, scaled(activation_terms(pieces, at, mode), n))
-    moved = [(position[kind], n) for (kind,), n in offloaded]
+    moved = [(position[kind], n) for kind, n in offloaded]
     saved = _plain(scaled(merged(*(scaled(offload_terms(pieces, kind), n) for kind, n in moved)), -1.0))
     instants = []
     for i, instant in enumerate(INSTANTS):

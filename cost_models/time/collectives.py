@@ -6,6 +6,7 @@ Ranks are ordered tensor, context, data, pipeline: a group of `size` ranks that 
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
     pool = frame.job.pool
     domain = max(pool.link_domain, pool.gpus_per_node)
     size, stride = np.asarray(size, dtype=np.float64), np.asarray(stride, dtype=np.float64)
-    per_node = np.clip(np.floor(domain / stride), 1.0, size)
+    per_node = np.minimum(np.maximum(np.floor(domain / stride), 1.0), size)
     link, network = pool.intra_node_link, pool.inter_node_link
     joined = np.minimum(size * stride, domain) <= pool.link_domain
     direct = (
@@ -83,14 +84,19 @@ def link_efficiency(frame: Frame) -> float:
     return frame.factor("link_efficiency", link.name, *kinds, *device_keys(frame.device))
 
 
+@lru_cache(maxsize=4096)
+def _hops_of_one(size: float) -> float:
+    fraction, power = math.frexp(max(size / 8.0, 1.0))
+    return min(size, 8.0) - 1 + power - (fraction == 0.5)
+
+
 def hops(size: Any) -> Any:
     """Latency steps of a ring of up to 8, then of a tree above it. [steps]
 
     Source: NCCL chooses rings in a node and trees across many ranks, whose depth is logarithmic.
     """
     if np.ndim(size) == 0:
-        fraction, power = math.frexp(max(float(size) / 8.0, 1.0))
-        return min(float(size), 8.0) - 1 + power - (fraction == 0.5)
+        return _hops_of_one(float(size))
     ring = np.minimum(size, 8.0) - 1
     mantissa, exponent = np.frexp(np.maximum(size / 8.0, 1.0))
     return ring + exponent - (mantissa == 0.5)  # ceil(log2) without a transcendental function

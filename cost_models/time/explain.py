@@ -16,7 +16,7 @@ from cost_models.strategy import Strategy
 from cost_models.time.flops import model_flops
 from cost_models.time.frame import Frame
 from cost_models.time.layer import layer_work
-from cost_models.time.layout import stage_layers
+from cost_models.time.layout import counted, stage_layers
 from cost_models.time.stage import fixed_work, layer_offload, layer_tail, stage_tail, stage_work
 from cost_models.time.work import TERMS, Work
 
@@ -60,7 +60,7 @@ def _works(frame: Frame, configuration: Configuration) -> tuple[list[Work], list
     works = []
     for s, layers in enumerate(stage_layers(frame.model, configuration)):
         offloaded = configuration.stages[s].optimizer_layers_offloaded
-        held, moved = Counter(layers), Counter(kind for kind, _ in layers[:offloaded])
+        held, moved = counted(layers), counted(kind for kind, _ in layers[:offloaded])
         which = schedule.stage_class(s, p)
         key = (which, tuple(held.items()), tuple(moved.items()))
         if key not in known:
@@ -69,7 +69,7 @@ def _works(frame: Frame, configuration: Configuration) -> tuple[list[Work], list
     return [work for work, _ in works], [tail for _, tail in works]
 
 
-def _work(frame: Frame, stage_class: int, layers: Counter[tuple[LayerKind, Recompute]]) -> Work:
+def _work(frame: Frame, stage_class: int, layers: dict[tuple[LayerKind, Recompute], int]) -> Work:
     work = stage_work(frame, stage_class)
     for (kind, mode), count in layers.items():
         work = work + layer_work(frame, kind, mode) * count
@@ -77,7 +77,7 @@ def _work(frame: Frame, stage_class: int, layers: Counter[tuple[LayerKind, Recom
 
 
 def _tail(
-    frame: Frame, stage_class: int, layers: Counter[tuple[LayerKind, Recompute]], offloaded: Counter[LayerKind]
+    frame: Frame, stage_class: int, layers: dict[tuple[LayerKind, Recompute], int], offloaded: dict[LayerKind, int]
 ) -> Work:
     kinds: Counter[LayerKind] = Counter()
     for (kind, _), count in layers.items():

@@ -1,9 +1,15 @@
 """Which layers a stage holds, and which of them are recomputed."""
 
+from collections.abc import Hashable, Iterable
+from itertools import groupby
+from typing import TypeVar
+
 from cost_models.errors import BrokenRule
 from cost_models.specs.choices import Recompute
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.model import LayerKind, ModelSpec
+
+Item = TypeVar("Item", bound=Hashable)
 
 
 def stage_layers(model: ModelSpec, configuration: Configuration) -> list[list[tuple[LayerKind, Recompute]]]:
@@ -27,6 +33,14 @@ def stage_layers(model: ModelSpec, configuration: Configuration) -> list[list[tu
             size = count * (chunk + 1) // v - count * chunk // v
             kinds[s] += [next(sequence) for _ in range(size)]
     return [list(zip(k, _modes(configuration, s), strict=True)) for s, k in enumerate(kinds)]
+
+
+def counted(items: Iterable[Item]) -> dict[Item, int]:
+    """How many are alike, in the order of the first of each. A run of equal ones is looked up once."""
+    result: dict[Item, int] = {}
+    for item, run in groupby(items):
+        result[item] = result.get(item, 0) + sum(1 for _ in run)
+    return result
 
 
 def _modes(configuration: Configuration, stage: int) -> list[Recompute]:
