@@ -31,3 +31,8 @@ def choose(condition: Any, chosen: Any, other: Any) -> Any:
     if isinstance(condition, bool | np.bool_):
         return chosen if condition else other
     return np.where(condition, chosen, other)
+
+
+def somewhere(condition: Any) -> bool:
+    """`numpy.any`, without a call where there is one value and not an array of them."""
+    return bool(condition) if isinstance(condition, bool | np.bool_ | float) else bool(np.any(condition))

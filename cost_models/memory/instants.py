@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cost_models.arrays import choose
+from cost_models.arrays import choose, somewhere
 from cost_models.memory import backward, eager
 from cost_models.memory.activations import (
     FULL,
@@ -139,7 +139,7 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     parts.append(option_terms(setting, pieces.whole, INSTANTS[instant].phase))
     if setting.job.training.optimizer_in_backward and instant in (BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"gradients": setting.compute * _largest_tensor(pieces)})  # freed as soon as it is applied
-    if instant in (STEP, FIRST_STEP) and np.any(setting.fact("step_largest_tensor_bytes")):
+    if instant in (STEP, FIRST_STEP) and somewhere(setting.fact("step_largest_tensor_bytes")):
         parts.append({"step_temporaries": setting.fact("step_largest_tensor_bytes") * _largest_tensor(pieces)})
     return merged(*parts)
 
@@ -200,7 +200,7 @@ def _dummy_gradient(pieces: Pieces) -> Any:
     """
     setting = pieces.setting
     several = choose(np.asarray(setting.strategy.gradient_accumulation_steps) > 1, 1.0, 0.0)
-    if not np.any(setting.fact("dummy_weight_gradient")):
+    if not somewhere(setting.fact("dummy_weight_gradient")):
         return 0.0
     largest: Any = 0.0
     for kind in setting.kinds:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cost_models.arrays import choose
+from cost_models.arrays import choose, somewhere
 from cost_models.calibration import Calibration
 from cost_models.memory import eager, megatron
 from cost_models.memory.activations import Saved
@@ -93,7 +93,7 @@ class Pieces:
     @cached_property
     def styles(self) -> tuple[bool, ...]:
         """Which ledgers occur among the candidates: eager, Megatron."""
-        return bool(np.any(self.setting.eager)), bool(np.any(~np.asarray(self.setting.eager)))
+        return somewhere(self.setting.eager), somewhere(~self.setting.eager)
 
     @cached_property
     def saved(self) -> tuple[tuple[tuple[Saved, ...], tuple[Saved, ...]], ...]:

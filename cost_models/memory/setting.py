@@ -33,9 +33,11 @@ def once(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     def remembered(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         known: dict[Any, Any] = arguments[0].remembered  # type: ignore[attr-defined]
         key = (function, arguments[1:], *options.items()) if options else (function, arguments[1:])
-        if key not in known:
-            known[key] = function(*arguments, **options)
-        return known[key]  # type: ignore[no-any-return]
+        try:
+            return known[key]  # type: ignore[no-any-return]
+        except KeyError:
+            result = known[key] = function(*arguments, **options)
+            return result
 
     return remembered
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import Array, choose
+from cost_models.arrays import Array, choose, somewhere
 from cost_models.memory.architectures import architecture, fused_names
 from cost_models.memory.setting import Setting
 from cost_models.parameters import (
@@ -110,6 +110,8 @@ def small_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
     """Parameters of tensors at or below the persistence threshold of the back end."""
     threshold = setting.fact("persistent_parameters")
     result: Array = np.zeros_like(setting.tensor)
+    if not somewhere(threshold):
+        return result
     for w in weights:
         size = w.out_features * max(w.in_features, 1)
         result = result + choose(size <= threshold, float(w.count), 0.0)
@@ -146,7 +148,7 @@ def held(setting: Setting, weights: tuple[Weight, ...], *, layer: bool) -> Held:
 def _factors(setting: Setting, weights: tuple[Weight, ...]) -> Array:
     """Elements of Adafactor's row and column sums. Source: arXiv:1804.04235, section 3."""
     share: Any = 0.0
-    if not np.any(setting.optimizer("factored")):
+    if not somewhere(setting.optimizer("factored")):
         return share  # type: ignore[no-any-return]
     for w in weights:
         elements = w.copies * (w.out_features + w.in_features)

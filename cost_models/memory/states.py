@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import Array, choose
+from cost_models.arrays import Array, choose, somewhere
 from cost_models.memory.setting import Setting, Terms, divisor, once, scaled, total
 from cost_models.memory.sharding import Held
 from cost_models.parameters import total_parameters
@@ -119,7 +119,7 @@ def _in_one_step(setting: Setting) -> Any:
     """
     s, limit = setting.strategy, setting.fact("step_parameters")
     grouped = (np.asarray(s.zero_stage) >= setting.fact("weights_sharded_from")) & (limit > 0)
-    if not np.any(grouped):
+    if not somewhere(grouped):
         return 1.0
     held = total_parameters(setting.model) / (setting.tensor * s.pipeline_parallel * setting.shards)
     return choose(grouped, np.minimum(limit / held, 1.0), 1.0)

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from cost_models.arrays import choose
 from cost_models.parameters import Split, Weight, local_parameters
 from cost_models.time.collectives import Group, expert_replica_group, reduce_scatter_seconds, replica_group
 from cost_models.time.compression import kernel_seconds, wire_bytes
@@ -36,7 +35,7 @@ def local(frame: Frame, weights: Iterable[Weight]) -> Local:
 @once
 def reduce_bytes(frame: Frame) -> Any:
     """Bytes per parameter of a gradient reduction, after compression. [bytes]"""
-    full = np.where(frame.precision_is("fp32"), 4.0, frame.by_backend("reduce_bytes_per_parameter"))
+    full = choose(frame.precision_is("fp32"), 4.0, frame.by_backend("reduce_bytes_per_parameter"))
     return wire_bytes(frame, full)
 
 
@@ -44,7 +43,7 @@ def reduce_bytes(frame: Frame) -> Any:
 def gather_bytes(frame: Frame) -> Any:
     """Bytes per parameter of a parameter gather. [bytes]"""
     stored = frame.factor("quantized_bytes_per_parameter") if frame.job.training.method == "qlora" else 2.0
-    return np.where(frame.precision_is("fp32"), 4.0, stored)
+    return choose(frame.precision_is("fp32"), 4.0, stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def traffic(frame: Frame, parameters: Local, trained: Local) -> Traffic:
 
 
 def _one(group: Group, size: Any) -> Any:
-    return np.where((group.size > 1) & (size > 0), reduce_scatter_seconds(group, size), 0.0)
+    return choose((group.size > 1) & (size > 0), reduce_scatter_seconds(group, size), 0.0)
 
 
 @once
@@ -79,7 +78,7 @@ def gathers_per_pass(frame: Frame) -> tuple[Any, Any]:
     Source: arXiv:1910.02054 section 7.2.2; PyTorch `ShardingStrategy` (FULL_SHARD, SHARD_GRAD_OP).
     """
     once = frame.backend_is("fsdp") & (frame.zero == 2) & (frame.pp == 1)
-    return np.where(frame.sharded | once, 1.0, 0.0), np.where(frame.sharded, 1.0, 0.0)
+    return choose(frame.sharded | once, 1.0, 0.0), choose(frame.sharded, 1.0, 0.0)
 
 
 @once
@@ -89,7 +88,7 @@ def reduces_per_micro_batch(frame: Frame) -> Any:
     Source: arXiv:1910.02054 section 5.2 (P_os+g); DeepSpeed `runtime/zero/stage_1_and_2.py`; FSDP without `no_sync`.
     """
     early = frame.backend_is("fsdp", "deepspeed") & (frame.zero == 2) & (frame.pp == 1)
-    return np.where(frame.sharded | early, 1.0, 0.0)
+    return choose(frame.sharded | early, 1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +112,21 @@ def step_seconds(frame: Frame, parameters: Local, trained: Local, cover: Cover) 
     end.
     """
     cost = traffic(frame, parameters, trained)
-    reduced = np.where(reduces_per_micro_batch(frame) > 0, 0.0, cost.reduce)
-    kept = np.where((frame.zero >= 3) & (frame.pp > 1), cost.gather, 0.0)
-    updated = np.where((frame.zero == 1) | (frame.zero == 2), _updated_gather(frame, trained), 0.0)
+    reduced = choose(reduces_per_micro_batch(frame) > 0, 0.0, cost.reduce)
+    kept = choose((frame.zero >= 3) & (frame.pp > 1), cost.gather, 0.0)
+    updated = choose((frame.zero == 1) | (frame.zero == 2), _updated_gather(frame, trained), 0.0)
     # Stage 0 finishes its all-reduce with a gather of the reduced gradients; ZeRO with one of the new parameters.
-    gathered = np.where(frame.zero >= 3, kept, updated)
-    gathered = np.where(frame.backend_is("fsdp") & (frame.zero == 2) & (frame.pp == 1), 0.0, gathered)
-    share = np.where(frame.overlap, frame.by_backend("data_parallel_exposed"), 1.0)
-    reduced = reduced + np.where(frame.zero == 0, cost.reduce, 0.0)
+    gathered = choose(frame.zero >= 3, kept, updated)
+    gathered = choose(frame.backend_is("fsdp") & (frame.zero == 2) & (frame.pp == 1), 0.0, gathered)
+    share = choose(frame.overlap, frame.by_backend("data_parallel_exposed"), 1.0)
+    reduced = reduced + choose(frame.zero == 0, cost.reduce, 0.0)
     late, beside_backward = overlapped(cover.backward, reduced, share, 0.0)
     early, beside_forward = overlapped(cover.forward, gathered, share, 0.0)
-    compress = np.where(frame.replicas > 1, kernel_seconds(frame, trained.dense + trained.experts), 0.0)
+    compress = choose(frame.replicas > 1, kernel_seconds(frame, trained.dense + trained.experts), 0.0)
     return late + early + compress, beside_backward + beside_forward
 
 
 def _updated_gather(frame: Frame, trained: Local) -> Any:
-    size = np.where(frame.precision_is("fp32"), 4.0, 2.0)
+    size = choose(frame.precision_is("fp32"), 4.0, 2.0)
     dense = _one(replica_group(frame), size * trained.dense)
     return dense + _one(expert_replica_group(frame), size * trained.experts)

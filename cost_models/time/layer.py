@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.parameters import layer_weights
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.specs.model import LayerKind
@@ -56,7 +57,7 @@ def reductions(frame: Frame, kind: LayerKind) -> Any:
 
     Experts that are not split over tensor-parallel ranks exchange tokens by all-to-all instead.
     """
-    return 2.0 if kind.mlp == "dense" else 1.0 + np.where(frame.etp > 1, 1.0, 0.0)
+    return 2.0 if kind.mlp == "dense" else 1.0 + choose(frame.etp > 1, 1.0, 0.0)
 
 
 @once
@@ -69,7 +70,7 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     streamed, cast = elementwise.forward_seconds(frame, kind), elementwise.cast_seconds(frame, kind)
     again = elementwise.dequantization_seconds(frame, kind) + experts.permute
     tensor = tensor_parallel_seconds(frame, reductions(frame, kind))
-    ring, all_share = ring_exchange_seconds(frame), np.where(frame.overlap, 0.0, 1.0)
+    ring, all_share = ring_exchange_seconds(frame), choose(frame.overlap, 0.0, 1.0)
     ring_share = np.maximum(frame.factor("ring_exposed"), all_share)
     ring_forward, hidden_forward = overlapped(core.forward, ring, ring_share, 0.0)
     # Keys and values travel again, and their gradients with them.
@@ -192,7 +193,7 @@ class Streams:
 
     def beside(self, frame: Frame, cover: Cover) -> "Beside":
         """Put the streams beside compute. Each second of it covers one second of one stream."""
-        serial = np.where(frame.overlap, 0.0, 1.0)
+        serial = choose(frame.overlap, 0.0, 1.0)
         share = np.maximum(frame.by_backend("sharded_exposed"), serial)
         copied = np.maximum(frame.factor("activation_offload_exposed"), serial)
         kappa = frame.factor("overlap_contention")
@@ -231,9 +232,9 @@ def repeated(frame: Frame, forward: Pass, mode: str) -> Pass | None:
     if mode == "full":
         return forward
     core_only = frame.backend_is("megatron", "megatron-deepspeed")
-    share = np.where(core_only, 0.0, frame.factor("selective_recompute_share"))
-    core = np.where(core_only, 1.0, share)
-    launched = np.where(core_only, frame.factor("selective_recompute_launch"), share)
+    share = choose(core_only, 0.0, frame.factor("selective_recompute_share"))
+    core = choose(core_only, 1.0, share)
+    launched = choose(core_only, frame.factor("selective_recompute_launch"), share)
     return Pass(
         compute=share * forward.compute,
         attention=core * forward.attention,

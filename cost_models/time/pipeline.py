@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.arrays import choose
 from cost_models.parameters import padded_vocabulary
 from cost_models.time.collectives import group, neighbour_seconds
 from cost_models.time.data_parallel import reduce_bytes
@@ -26,7 +27,7 @@ def boundary_seconds(frame: Frame) -> tuple[Any, Any]:
     """
     share = frame.factor("point_to_point_share", frame.job.pool.inter_node_link.name, "default")
     virtual = frame.column("virtual_pipeline_stages")
-    parts = np.where(frame.backend_is("megatron-deepspeed"), 1.0, frame.sp)
+    parts = choose(frame.backend_is("megatron-deepspeed"), 1.0, frame.sp)
     both_ways = 2 * virtual * _transfer_seconds(frame, parts)
     unavoidable = np.maximum(wire_seconds(frame) - _stage_cover(frame), 0.0)
     exposed = np.maximum(both_ways * share, unavoidable)
@@ -41,7 +42,7 @@ def wire_seconds(frame: Frame) -> Any:
     with sequence parallelism, and always by Megatron's scatter and gather.
     Source: arXiv:2104.04473 section 4.1.
     """
-    parts = np.where(frame.backend_is("megatron-deepspeed"), frame.tp, frame.sp)
+    parts = choose(frame.backend_is("megatron-deepspeed"), frame.tp, frame.sp)
     return frame.column("virtual_pipeline_stages") * _transfer_seconds(frame, parts)
 
 
@@ -64,7 +65,7 @@ def _stage_cover(frame: Frame) -> Any:
 def boundary_share(frame: Frame) -> Any:
     """Share of a stage's compute beside which boundary transfers run: no other communication can."""
     cover = _stage_cover(frame)
-    return np.where(cover > 0, np.minimum(boundary_seconds(frame)[1] / np.maximum(cover, 1e-30), 1.0), 0.0)
+    return choose(cover > 0, np.minimum(boundary_seconds(frame)[1] / np.maximum(cover, 1e-30), 1.0), 0.0)
 
 
 @once
@@ -79,4 +80,4 @@ def tied_embedding_seconds(frame: Frame) -> Any:
     rows = padded_vocabulary(frame.model, frame.tp) / frame.tp
     size = rows * frame.model.hidden_size * reduce_bytes(frame)
     ends = group(frame, np.minimum(frame.pp, 2.0), frame.tp * frame.cp * frame.dp * np.maximum(frame.pp - 1, 1.0))
-    return np.where(frame.pp > 1, 2 * neighbour_seconds(ends, size), 0.0)
+    return choose(frame.pp > 1, 2 * neighbour_seconds(ends, size), 0.0)
