@@ -124,16 +124,17 @@ def all_reduce_seconds(group: Group, size: Any) -> Any:
     return 2 * reduce_scatter_seconds(group, size)
 
 
-def all_to_all_seconds(group: Group, size: Any) -> Any:
+def all_to_all_seconds(group: Group, size: Any, distinct: Any = 1.0) -> Any:
     r"""All-to-all in which each rank sends `size` bytes, spread evenly over the group. [s]
 
-    .. math:: \frac{B}{n}\left(\frac{q-1}{\beta_{link}} + \frac{n-q}{\beta_{nic}}\right) + \alpha
+    .. math:: \frac{B}{n}\left(\frac{q-1}{\beta_{link}} + \frac{d\,(n-q)}{\beta_{nic}}\right) + \alpha
 
+    d is the share of what goes to other nodes that differs (`distinct`).
     Source: each rank keeps 1/n of its bytes; split at the link domain.
     """
     n, q = group.size, group.per_node
     inside = (q - 1) / n * size / group.link_rate
-    across = (n - q) / n * size / group.network_rate
+    across = distinct * (n - q) / n * size / group.network_rate
     latency = choose(n > q, group.network_latency, 0.0) + choose(n > 1, group.link_latency, 0.0)
     return inside + across + latency
 

@@ -1,11 +1,14 @@
 """What slow links cost: communication hides behind compute that exists, and the rest waits."""
 
+from itertools import product
+
 import pytest
 
 from cost_models.job import Job
 from cost_models.specs.model import LayerKind, MoeSpec
 from cost_models.time.data_parallel import Cover, step_seconds, traffic
 from cost_models.time.layer import layer_cover, layer_parameters, layer_work
+from cost_models.time.moe import distinct_nodes
 from cost_models.time.pipeline import boundary_seconds, wire_seconds
 from cost_models.time.stage import layer_tail
 from tests.unit.cost_models.time.cases import GPT, frame, job, ledger
@@ -106,3 +109,11 @@ def test_tokens_sent_to_experts_hide_behind_the_layer() -> None:
     found = ledger(of, expert_parallel=32, data_parallel=32, zero_stage=1)
     assert found.hidden["expert_parallel"] <= sum(found.exposed[name] for name in COMPUTE)
     assert found.exposed["expert_parallel"] > found.hidden["expert_parallel"]
+
+
+def test_a_token_crosses_once_to_each_node() -> None:
+    """Expected distinct nodes of k experts drawn over K nodes, over k, against all draws counted."""
+    for nodes, k in ((1, 4), (2, 3), (3, 4)):
+        draws = list(product(range(nodes), repeat=k))
+        counted = sum(len(set(draw)) for draw in draws) / len(draws) / k
+        assert float(distinct_nodes(float(nodes), k)) == pytest.approx(counted)
