@@ -41,7 +41,7 @@ class Noun(Spec):
         ({"rate": True}, "rate: true is not a number"),
         ({"size": True}, "size: true is not an integer"),
         ({"cuont": 1}, "cuont: unknown key; did you mean count?; keys here are count, layers, offloaded"),
-        ({"inner": [{"wdith": 1}]}, "inner.0.wdith: unknown key; did you mean width?; keys here are width, share"),
+        ({"inner": [{"wdth": 1}]}, "inner.0.wdth: unknown key; did you mean width?; keys here are width, share"),
     ],
 )
 def test_what_is_refused(given: dict[str, Any], message: str) -> None:

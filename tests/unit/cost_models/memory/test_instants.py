@@ -127,7 +127,9 @@ def test_deepspeed_flattens_its_gradient_shard_while_the_buckets_exist() -> None
 
 
 def test_deepspeeds_accumulation_adds_a_shard_under_zero_2_and_keeps_the_buckets_under_zero_1() -> None:
-    one, two = ({"zero_stage": z, "data_parallel": 8, "gradient_accumulation_steps": 2} for z in (1, 2))
+    both: list[dict[str, Any]]
+    both = [{"zero_stage": z, "data_parallel": 8, "gradient_accumulation_steps": 2} for z in (1, 2)]
+    one, two = both
     shard = term(ledger(**two), "optimizer_step", "gradients")
     assert 1.5 * shard < term(ledger(**two), "backward_first_layer", "gradients") < 2 * shard, "no embedding's yet"
     assert term(ledger(**two), "end_of_backward", "gradients") == pytest.approx(3 * shard)
