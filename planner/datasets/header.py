@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cost_models.specs.fields import LARGEST_INTEGER
 from planner.datasets.notes import read_notes
 from planner.errors import DatasetUnreadable
 from planner.measurement import HEADER, NUMBERS, TEXTS, WHOLE_NUMBERS, Measurement
@@ -112,5 +113,7 @@ def _numbers(stated: dict[str, str]) -> Iterable[tuple[str, int | float | None, 
             yield key, None, f"{cell[:40]!r} is not positive"
         elif key in WHOLE_NUMBERS and value != int(value):
             yield key, None, f"{cell[:40]!r} is not a whole number"
+        elif key in WHOLE_NUMBERS and value > LARGEST_INTEGER:
+            yield key, None, f"{cell[:40]!r} is more than {LARGEST_INTEGER}"
         else:
             yield key, int(value) if key in WHOLE_NUMBERS else value, ""
