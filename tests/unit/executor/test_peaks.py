@@ -1,6 +1,6 @@
 """The memory readings, on tensors whose size is known."""
 
-import gc
+import subprocess
 import sys
 
 import pytest
@@ -10,25 +10,29 @@ pytestmark = [pytest.mark.torch, pytest.mark.skipif(sys.platform != "linux", rea
 MIB = 2**20
 
 
+READINGS = """
+import torch
+from executor.peaks import tracked
+
+kept = torch.zeros(4 * 2**20 // 4)
+layer = torch.nn.Linear(256, 256, bias=False)
+layer(torch.ones(1, 256)).sum().backward()
+with tracked() as empty:
+    torch.zeros(1)
+with tracked() as outcome:
+    temporary = torch.zeros(8 * 2**20 // 4)
+    del temporary
+    torch.zeros(2 * 2**20 // 4)
+print(kept.nbytes, empty.peak_bytes, outcome.peak_bytes)
+"""
+
+
 def test_the_tracker_counts_what_was_alive_before_and_what_came_and_went() -> None:
-    import torch
-
-    from executor.peaks import tracked
-
-    gc.collect()  # what earlier tests left in cycles must not die between the two readings
-    with tracked():
-        torch.zeros(1)  # nor what the first reading of a process makes
-    kept = torch.zeros(4 * MIB // 4)
-    layer = torch.nn.Linear(256, 256, bias=False)
-    layer(torch.ones(1, 256)).sum().backward()
-    with tracked() as empty:
-        torch.zeros(1)
-    with tracked() as outcome:
-        temporary = torch.zeros(8 * MIB // 4)
-        del temporary
-        torch.zeros(2 * MIB // 4)
-    assert empty.peak_bytes >= kept.nbytes + 2 * 256 * 256 * 4  # the weight, and its gradient that only C++ holds
-    assert outcome.peak_bytes - empty.peak_bytes == pytest.approx(8 * MIB, abs=1024)
+    """In a process of its own: what other tests left behind may die between the two readings."""
+    done = subprocess.run([sys.executable, "-c", READINGS], check=True, capture_output=True, text=True)
+    kept, empty, outcome = map(int, done.stdout.split())
+    assert empty >= kept + 2 * 256 * 256 * 4  # the weight, and its gradient that only C++ holds
+    assert outcome - empty == pytest.approx(8 * MIB, abs=1024)
 
 
 def test_two_micro_batches_in_one_tracked_step() -> None:
