@@ -9,7 +9,13 @@ from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.ledger import MemoryLedger, StageMemory
 from cost_models.memory.allocator import margin
-from cost_models.memory.hosting import host_layer_bytes, host_rank_bytes, host_usable_bytes, node_bytes
+from cost_models.memory.hosting import (
+    host_layer_bytes,
+    host_rank_bytes,
+    host_usable_bytes,
+    load_node_bytes,
+    node_bytes,
+)
 from cost_models.memory.instants import (
     INSTANTS,
     activation_terms,
@@ -65,7 +71,9 @@ def memory_ledger(
         fragmentation_quantile=float(factors.fragmentation_quantile),
         usable_bytes=usable_bytes(setting),
         host_usable_bytes=float(host_usable_bytes(pieces, calibration)),
-        host_node_bytes=node_bytes(setting, [stage.host_bytes for stage in stages]),
+        host_node_bytes=max(
+            node_bytes(setting, [stage.host_bytes for stage in stages]), float(load_node_bytes(pieces, calibration))
+        ),
     )
 
 

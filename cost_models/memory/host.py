@@ -48,25 +48,23 @@ def offloaded_activation_bytes(
     return on * calibration("host.pinned_factor") * boundary * layers * flight
 
 
-def copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
-    r"""The larger of the copies that loading and saving put on the host, per rank. [bytes]
+def load_copy_bytes(setting: Setting, stored: Array, whole: Array) -> Any:
+    """Host copy of one rank while weights are loaded, before any optimizer state exists. [bytes]
 
-    .. math:: \max(\text{load}, \text{save}) + \text{offloaded}
-              \ge \max(\text{load}, \text{offloaded}, \text{save} + \text{offloaded})
-
-    The phases load, step and save each need their own; adding the larger copy to what is offloaded bounds all three,
-    stays linear in the offloaded layers and never falls as more is offloaded. It is above the need by at most the
-    smaller of a load's copy and the offloaded states.
     `file`: one checkpoint file at a time; `model`: every rank reads all of it; `shard`: the rank's own tensors.
     `whole_on_host`: the model is built in fp32 before it is partitioned, as without DeepSpeed's zero.Init.
     """
+    if setting.job.training.load == "whole_on_host":
+        return FP32 * whole * np.ones_like(setting.tensor)
     size = setting.compute * whole
     load = choose(setting.says("load_copy", "shard"), stored, 0.0)
     load = choose(setting.says("load_copy", "file"), np.minimum(setting.fact("checkpoint_file_bytes"), size), load)
-    load = choose(setting.says("load_copy", "model"), size, load)
-    if setting.job.training.load == "whole_on_host":
-        load = FP32 * whole * np.ones_like(setting.tensor)
-    return np.maximum(load, choose(setting.says("save_copy", "shard"), stored, 0.0))
+    return choose(setting.says("load_copy", "model"), size, load)
+
+
+def save_copy_bytes(setting: Setting, stored: Array) -> Any:
+    """Host copy of one rank while a checkpoint is saved, beside its offloaded states. [bytes]"""
+    return choose(setting.says("save_copy", "shard"), stored, 0.0)
 
 
 def nvme_buffer_bytes(setting: Setting, calibration: Calibration) -> Any:

@@ -8,12 +8,13 @@ from cost_models.arrays import FloatArray, ceil_div, choose
 from cost_models.calibration import Calibration
 from cost_models.memory.activations import boundary_bytes
 from cost_models.memory.host import (
-    copy_bytes,
     gathered_save_bytes,
+    load_copy_bytes,
     nvme_buffer_bytes,
     offloaded_activation_bytes,
     offloaded_layer_bytes,
     offloaded_weight_bytes,
+    save_copy_bytes,
 )
 from cost_models.memory.pieces import Pieces
 from cost_models.memory.setting import Setting, total
@@ -27,12 +28,31 @@ def host_layer_bytes(pieces: Pieces, kind: int, calibration: Calibration) -> Any
 
 
 def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
-    """Host bytes of one rank whatever its layers: process, copies, offloaded weights and activations of an average
+    r"""Host bytes of one rank whatever its layers: process, copies, offloaded weights and activations of an average
     stage.
+
+    Loading comes before there are states to offload, so a rank needs max(load, save + offloaded): not linear in the
+    offloaded layers. But the larger of two fits where both fit, so a load that fits leaves its place to the save, and
+    one that does not is itself the constant, which no layout then satisfies.
     """
-    setting, s = pieces.setting, pieces.setting.strategy
+    setting = pieces.setting
     if setting.job.device.kind == "cpu":
         return np.zeros_like(setting.tensor)  # its memory is the device's own
+    loading, after = _loading_and_after(pieces, calibration)
+    fits = np.asarray(setting.job.pool.gpus_per_node * loading <= host_usable_bytes(pieces, calibration))
+    return choose(fits, after, np.maximum(loading, after))
+
+
+def load_node_bytes(pieces: Pieces, calibration: Calibration) -> Any:
+    """Host bytes of a full node while weights are loaded."""
+    if pieces.setting.job.device.kind == "cpu":
+        return np.zeros_like(pieces.setting.tensor)
+    return pieces.setting.job.pool.gpus_per_node * _loading_and_after(pieces, calibration)[0]
+
+
+def _loading_and_after(pieces: Pieces, calibration: Calibration) -> tuple[Any, Any]:
+    """Host bytes of one rank while it loads, and later without its offloaded layers."""
+    setting, s = pieces.setting, pieces.setting.strategy
     counts = setting.layer_counts
     weights: Any = 0.0
     for count, held in zip(counts, pieces.layers, strict=True):
@@ -43,15 +63,16 @@ def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
     flight = in_flight(0, s.pipeline_parallel, s.virtual_pipeline_stages, micro_batches)
     ends = [s for s in pieces.ends(BOTH) if s is not None]
     moved = sum((offloaded_layer_bytes(setting, end, calibration) for end in ends), np.zeros_like(setting.tensor))
-    return (
-        calibration("host.process_bytes")
+    always = calibration("host.process_bytes") + offloaded_weight_bytes(setting, pieces.whole, calibration)
+    after = (
+        always
         + choose(setting.offloads_ends, moved, 0.0)
         + nvme_buffer_bytes(setting, calibration)
         + _paged(pieces)
-        + copy_bytes(setting, stored, pieces.whole)
-        + offloaded_weight_bytes(setting, pieces.whole, calibration)
+        + save_copy_bytes(setting, stored)
         + offloaded_activation_bytes(setting, boundary_bytes(setting), layers, flight, calibration)
     )
+    return always + load_copy_bytes(setting, stored, pieces.whole), after
 
 
 def _paged(pieces: Pieces) -> Any:

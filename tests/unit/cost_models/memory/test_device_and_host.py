@@ -24,9 +24,8 @@ def test_offloading_everything_leaves_no_states_and_no_gradients_on_the_device()
         assert term(there, "optimizer_step", name) == pytest.approx(0, abs=1)
     pinned = catalog.calibration()("host.pinned_factor")
     process = catalog.calibration()("host.process_bytes")
-    copies = here.stages[0].host_bytes - process
-    assert copies == pytest.approx(2 * PSI)
-    assert there.stages[0].host_bytes == pytest.approx(process + copies + (8 + 8 * pinned) * PSI)
+    assert here.host_node_bytes == pytest.approx(8 * (process + 2 * PSI))  # the copy of loading, before any state
+    assert there.stages[0].host_bytes == pytest.approx(process + (8 + 8 * pinned) * PSI)
 
 
 @pytest.mark.parametrize("backend", ["deepspeed", "megatron", "fsdp"])
@@ -35,7 +34,9 @@ def test_host_memory_never_falls_as_more_is_offloaded(backend: str) -> None:
     sizes = [ledger(backend=backend, zero_stage=3 if backend != "megatron" else 1, stages=stages(off), data_parallel=2)
              for off in range(9)]  # fmt: skip
     host = [named.host_node_bytes for named in sizes]
-    rises = [after - before for before, after in pairwise(host)]
+    assert all(after >= before for before, after in pairwise(host))
+    moved = [named.stages[0].host_bytes for named in sizes]
+    rises = [after - before for before, after in pairwise(moved)]
     assert all(rise > 0 for rise in rises)
     assert rises[1:] == pytest.approx([rises[1]] * 7, rel=1e-6)  # the first may take embedding and head along
 

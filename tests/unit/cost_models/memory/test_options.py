@@ -86,7 +86,7 @@ def test_states_on_nvme_leave_only_buffers_on_the_host() -> None:
 
 def test_a_model_built_on_the_host_costs_four_bytes_a_parameter_and_rank() -> None:
     named = ledger(training={"load": "whole_on_host"}, zero_stage=3, data_parallel=8)
-    assert named.stages[0].host_bytes == pytest.approx(catalog.calibration()("host.process_bytes") + 4 * PARAMETERS)
+    assert named.host_node_bytes == pytest.approx(8 * (catalog.calibration()("host.process_bytes") + 4 * PARAMETERS))
 
 
 def test_zero_3_steps_one_sub_group_at_a_time() -> None:
