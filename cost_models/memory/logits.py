@@ -30,6 +30,7 @@ def loss_terms(setting: Setting) -> Terms:
     fused = setting.loss("peak") * vocabulary * tokens
     dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
     megatron_logits = np.maximum(fused, b * vocabulary * tokens + dummy)
+    # 5 h is read off the peaks that SimuMax publishes (docs/FULL_RESULTS.md), not derived: input and gradient, gathered
     megatron_head = (5.0 * h + 4.0 * h / setting.tensor) * tokens
     return {
         "logits": choose(setting.eager, eager_logits, megatron_logits),
