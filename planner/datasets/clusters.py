@@ -7,7 +7,7 @@ from cost_models import catalog
 from cost_models.errors import SpecError
 from cost_models.pools import pool
 from cost_models.specs.cluster import DeviceSpec, NodePool
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 
 _RATE: Final = re.compile(r"~?(\d[\d,.]*) ?G(?:b/s|bps|bit/s)", re.IGNORECASE)

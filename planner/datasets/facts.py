@@ -11,7 +11,8 @@ from cost_models import catalog
 from cost_models.specs.choices import Attention, Backend
 from cost_models.specs.framework import FrameworkFacts
 from cost_models.specs.model import ModelSpec
-from planner.datasets.vocabulary import FrameworkReading, flag
+from planner.datasets.frameworks import FrameworkReading
+from planner.datasets.vocabulary import flag
 from planner.measurement import Measurement
 
 _NAMED_SWITCHES: Final[Mapping[str, str]] = {

@@ -13,16 +13,14 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import LoraSpec, TrainingSpec
 from planner.datasets.clusters import pool_of
 from planner.datasets.facts import framework_changes, open_losses, unmodelled, unsaid
+from planner.datasets.frameworks import FrameworkReading, backend_of, framework_of
 from planner.datasets.layouts import stage_layers
 from planner.datasets.recipes import with_recipe
 from planner.datasets.shapes import model_of
+from planner.datasets.unusable import Unusable
 from planner.datasets.vocabulary import (
-    FrameworkReading,
-    Unusable,
     attention_of,
-    backend_of,
     flag,
-    framework_of,
     is_pure,
     method_of,
     offload_of,

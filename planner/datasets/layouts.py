@@ -2,7 +2,7 @@
 
 import re
 
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from cost_models.errors import SpecError
 from cost_models.specs.model import LayerKind, MlaSpec, ModelSpec, MoeSpec
-from planner.datasets.vocabulary import Unusable, flag
+from planner.datasets.unusable import Unusable
+from planner.datasets.vocabulary import flag
 from planner.measurement import Measurement
 
 _GPT: Final = {

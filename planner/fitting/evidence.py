@@ -9,7 +9,7 @@ from typing import Final
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import Configuration
 from planner.datasets.jobs import Case, case_of
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 from planner.uncertainty import SMALL_WIDTH
 from planner.validate.comparison import measured_step

@@ -17,7 +17,7 @@ from cost_models.time import time_ledger
 from planner.datasets.case_reading import MICRO_BATCH, SEQUENCE, Question, question_of
 from planner.datasets.cases import UserCase
 from planner.datasets.jobs import Case, case_of
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.prediction import COMMUNICATION
 from planner.validate.case_devices import device_of, host_bytes_of, model_name_of
 from planner.validate.case_labels import CaseVerdict, Limit

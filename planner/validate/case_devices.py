@@ -11,7 +11,7 @@ from cost_models.specs.cluster import DeviceSpec
 from planner.datasets.case_reading import Question
 from planner.datasets.cases import UserCase
 from planner.datasets.shapes import preset_of
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 
 _GB: Final = 10**9
 _ALIKE: Final = 0.06

@@ -11,7 +11,7 @@ from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError, MissingCalibration
 from cost_models.ledger import MemoryLedger, TimeLedger
 from planner.datasets.jobs import Case, case_of
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 from planner.plan import Verdict
 from planner.uncertainty import memory_interval, step_interval

@@ -11,8 +11,9 @@ from cost_models import catalog
 from cost_models.ledger import MemoryLedger
 from cost_models.specs.framework import FrameworkFacts
 from cost_models.units import GIB
+from planner.datasets.frameworks import framework_of
 from planner.datasets.jobs import Case
-from planner.datasets.vocabulary import Unusable, framework_of
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 from planner.uncertainty import LEVELS
 

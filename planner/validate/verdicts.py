@@ -16,7 +16,7 @@ from cost_models.ledger import MemoryLedger
 from cost_models.units import GIB
 from planner.datasets.header import read_directory
 from planner.datasets.jobs import case_of
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 from planner.validate.comparison import OOM_RISK, Pricing, _memory_reason, shipped_pricing
 

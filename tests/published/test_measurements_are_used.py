@@ -8,7 +8,7 @@ import pytest
 from cost_models import catalog
 from planner.datasets.header import Dataset, read_directory
 from planner.datasets.jobs import case_of
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 from planner.validate.comparison import compare, shipped_pricing
 from tests.scale import scaled

@@ -9,7 +9,7 @@ from planner.datasets.jobs import case_of
 from planner.datasets.layouts import stage_layers
 from planner.datasets.notes import read_notes
 from planner.datasets.shapes import model_of
-from planner.datasets.vocabulary import Unusable
+from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 
 MOE = "MoE experts=8 topk=2 moe-ffn=1024 layer-freq=([0]*1+[1]*3) shared-expert=512 etp=1"
