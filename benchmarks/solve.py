@@ -20,7 +20,7 @@ from solver.bounds.first import least_memory
 from solver.problem import Problem
 from solver.rows import layer_counts, priced_rows, prices
 from solver.search import solve
-from solver.space import spaces
+from solver.space import every_topology, rows_of, spaces
 
 HOMOGENEOUS = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I9")
 CHUNK = 4000
@@ -55,17 +55,16 @@ def whole_space(asked: Problem) -> float:
     """Processor seconds for numpy to enumerate and price every legal row, and to pick the least bound that fits."""
     started, best = time.process_time(), np.inf
     price, counts = prices(None), layer_counts(asked.job)
-    for index, space in enumerate(spaces(asked)):
-        topology, feature = space.rows(np.arange(space.size))
-        for at in range(0, len(topology), CHUNK):
-            chunk = slice(at, at + CHUNK)
-            rows = priced_rows(asked, price, index, space, topology[chunk], feature[chunk])
-            if not len(rows):
-                continue
-            memory = price.memory(asked.job, rows.strategy, asked.calibration, asked.oom_risk)
-            least = least_memory(memory, rows.strategy, counts, rows.fixed, rows.offloads)
-            value = np.where(least <= memory.capacity, rows.lower / rows.strategy.virtual_pipeline_stages, np.inf)
-            best = min(best, float(value.min()))
+    at = spaces(asked)
+    every = rows_of(at, *every_topology(at))
+    for start in range(0, len(every[0]), CHUNK):
+        rows = priced_rows(asked, price, at, *(column[start : start + CHUNK] for column in every))
+        if not len(rows):
+            continue
+        memory = price.memory(asked.job, rows.strategy, asked.calibration, asked.oom_risk)
+        least = least_memory(memory, rows.strategy, counts, rows.fixed, rows.offloads)
+        value = np.where(least <= memory.capacity, rows.lower / rows.strategy.virtual_pipeline_stages, np.inf)
+        best = min(best, float(value.min()))
     return time.process_time() - started
 
 

@@ -1,12 +1,12 @@
 """Runners-up: the best configurations that differ from the winner in structure, and why each lost."""
 
-from solver.best_first import Open, Search
 from solver.bounds.row import layout_of, row_bounds
 from solver.incumbent import Incumbent
 from solver.layout import Row, cost, expressible
 from solver.problem import Problem
 from solver.rounding import seconds
 from solver.solution import Alternative
+from solver.standing import Open, Standing
 from solver.verify import configuration
 
 _TELLING = (
@@ -26,7 +26,7 @@ def _signature(open_: Open) -> tuple[int, ...]:
     return tuple(int(getattr(strategy, name)) for name in _TELLING)
 
 
-def alternatives(problem: Problem, search: Search, winner: Incumbent) -> tuple[Alternative, ...]:
+def alternatives(problem: Problem, search: Standing, winner: Incumbent) -> tuple[Alternative, ...]:
     """At most `problem.alternatives` runners-up, best first."""
     seen = {tuple(int(getattr(winner.strategy, name)) for name in _TELLING)}
     out: list[Alternative] = []
@@ -45,12 +45,12 @@ def alternatives(problem: Problem, search: Search, winner: Incumbent) -> tuple[A
         paid = cost(model, layout)
         if not (paid.fits and expressible(model, layout)):
             continue
-        value = search.objective.value(strategy, paid)
+        value = search.question.objective.value(strategy, paid)
         loss = float(value / winner.value - 1) if winner.value else 0.0
         out.append(
             Alternative(
                 configuration=configuration(problem, strategy, layout),
-                value=float(value) * search.objective.scale,
+                value=float(value) * search.question.objective.scale,
                 loss=loss,
                 why=_why(winner, model, paid.time / model.virtual),
             )

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from cost_models.errors import SpecError
 from cost_models.specs.configuration import Configuration
-from solver.best_first import Counters, Search, reduced
+from solver.best_first import reduced, search
 from solver.caps import Caps, caps
 from solver.dominance import Pruning
 from solver.objectives import Objective
 from solver.problem import Problem
 from solver.rows import prices
 from solver.space import spaces
+from solver.standing import Counters, Question, Standing
 from solver.verify import configuration, verify
 
 ANY = Objective(name="gpus", goal="feasible", unit="gpus", scale=1.0)
@@ -38,14 +39,12 @@ def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
     `limit` replaces the caps of the problem, for questions that set a resource aside (then nothing is verified).
     """
     at = reduced(problem, spaces(problem), Pruning())
-    counters = Counters()
-    search = Search(
-        problem=problem, spaces=at, prices=prices(None), objective=ANY, caps=limit or caps(problem), counters=counters
-    )
-    found = search.run()
+    question = Question(problem=problem, spaces=at, prices=prices(None), objective=ANY, caps=limit or caps(problem))
+    standing = Standing(question=question, counters=Counters())
+    found = search(question, standing)
     legal = sum(int(space.legal.sum()) for space in at)
     if found is None:
-        return Feasibility(configuration=None, legal=legal, proven=counters.exhausted)
+        return Feasibility(configuration=None, legal=legal, proven=standing.counters.exhausted)
     if limit is None:
         verify(problem, found)
     return Feasibility(configuration=configuration(problem, found.strategy, found.layout), legal=legal, proven=True)

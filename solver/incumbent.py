@@ -7,9 +7,7 @@ from typing import Any
 from cost_models.strategy import Strategy
 from solver.layout import Cost, Layout, Row
 from solver.objectives import Objective
-
-Key = tuple[int, int, int]
-"""Row key: back end, topology, feature set, in the fixed order of the space."""
+from solver.rows import Key
 
 MARGIN = 1e-12
 """Relative slack of float comparisons; what lies within it is compared exactly."""

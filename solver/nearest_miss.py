@@ -16,7 +16,7 @@ from solver.inner import solve_row
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, memory_down
 from solver.rows import Group, grouped, layer_counts, priced_rows, prices
-from solver.space import BackendSpace, spaces
+from solver.space import BackendSpace, every_topology, rows_of, spaces
 from solver.verify import configuration
 
 
@@ -62,8 +62,8 @@ def _nearest(
 ) -> tuple[int, Configuration] | None:
     """Rows are taken by a lower bound on their excess, each solved exactly for its least peak, until none is below."""
     best: tuple[int, Configuration] | None = None
-    for index, space in enumerate(at):
-        for floor, candidates in _candidates(problem, index, space, host_memory, leanest):
+    for space in at:
+        for floor, candidates in _candidates(problem, space, host_memory, leanest):
             if best is not None and floor >= best[0]:
                 break
             for lower, capacity, group, i in candidates:
@@ -79,13 +79,13 @@ def _nearest(
 
 
 def _candidates(
-    problem: Problem, index: int, space: BackendSpace, host_memory: bool, leanest: bool
+    problem: Problem, space: BackendSpace, host_memory: bool, leanest: bool
 ) -> Iterator[tuple[float, list[_Candidate]]]:
     """Rows of a space in chunks by ascending floor of their excess; within a chunk by ascending bound. [KiB]"""
     if not space.size:
         return
     limit, price = replace(caps(problem), device_memory=False, host_memory=host_memory), prices(None)
-    rows = priced_rows(problem, price, index, space, *space.rows(np.arange(space.size)))
+    rows = priced_rows(problem, price, (space,), *rows_of((space,), *every_topology((space,))))
     rows = rows.take(rows.lower <= limit.max_times(rows.strategy))
     if not len(rows):
         return

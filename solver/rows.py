@@ -1,7 +1,7 @@
 """Rows on their way through the search: priced in time, tested for memory, grouped into batches of equal shape."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,8 @@ import numpy as np
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.calibration import Calibration
 from cost_models.job import Job
+from cost_models.schedule import STAGE_CLASSES
+from cost_models.specs.choices import RECOMPUTES
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, Table, TimeTable
 from solver.bounds.batch import Batch, Shape, binding_instants
@@ -19,7 +21,10 @@ from solver.legality import job_facts, layout_codes
 from solver.problem import Pricing, Problem
 from solver.rounding import IntegerTime, check_exact, integer_time, stage_classes, stage_memory
 from solver.simplicity import simplicity
-from solver.space import BackendSpace, BoolArray
+from solver.space import BackendSpace, BoolArray, strategies
+
+Key = tuple[int, int, int]
+"""Row key: back end, topology, feature set, in the fixed order of the space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,10 @@ def prices(pricing: Pricing | None) -> Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows of one back end, priced in time."""
+    """Rows priced in time."""
 
-    space: int
-    """Index of the back end's space."""
+    space: IntArray
+    """Index of each row's back end's space."""
     topology: IntArray
     feature: IntArray
     strategy: Strategy
@@ -67,11 +72,15 @@ class Rows:
         """Rows."""
         return len(self.topology)
 
+    def key(self, index: int) -> Key:
+        """Identity of a row, and its place in the fixed order of the space."""
+        return int(self.space[index]), int(self.topology[index]), int(self.feature[index])
+
     def take(self, index: Any) -> "Rows":
         """Some of the rows."""
         cut = IntegerTime(**{name: getattr(self.time, name)[index] for name in IntegerTime.__slots__})
         return Rows(
-            space=self.space,
+            space=self.space[index],
             topology=self.topology[index],
             feature=self.feature[index],
             strategy=self.strategy.take(index),
@@ -113,53 +122,57 @@ def layer_counts(job: Job) -> FloatArray:
 
 
 def priced_rows(
-    problem: Problem, prices_: Prices, index: int, space: BackendSpace, topology: IntArray, feature: IntArray
+    problem: Problem,
+    prices_: Prices,
+    spaces: Sequence[BackendSpace],
+    space: IntArray,
+    topology: IntArray,
+    feature: IntArray,
 ) -> Rows:
-    """Rows with integer times and first bounds; those whose even stages do not divide the layers are left out."""
-    strategy = space.strategy(topology, feature)
-    facts = {**job_facts(problem.job), **{f: getattr(strategy, f) for f in Strategy.__slots__}}
-    abilities = layout_codes(space.backend, facts, len(topology))
+    """Rows with integer times and first bounds; those whose even stages do not divide the layers are left out.
+
+    Rows come space by space: those of all back ends are priced in one pass of the formulas.
+    """
+    strategy = strategies(spaces, space, topology, feature)
+    abilities = _abilities(problem, spaces, space, strategy)
     uneven = abilities["even"] & (problem.job.model.num_hidden_layers % np.asarray(strategy.pipeline_parallel) != 0)
     if uneven.any():
         keep = ~uneven
-        topology, feature, strategy = topology[keep], feature[keep], strategy.take(keep)
+        space, topology, feature, strategy = space[keep], topology[keep], feature[keep], strategy.take(keep)
         abilities = {k: a[keep] for k, a in abilities.items()}
-    if not len(topology):
-        time = TimeTable(
-            **{
-                f: np.zeros((0, *([1] * n)))
-                for f, n in (
-                    ("layer", 2),
-                    ("stage", 1),
-                    ("layer_tail", 1),
-                    ("layer_offload", 1),
-                    ("stage_tail", 1),
-                    ("fixed", 0),
-                )
-            }
-        )
-        return Rows(
-            space=index,
-            topology=topology,
-            feature=feature,
-            strategy=strategy,
-            time=integer_time(time),
-            abilities=abilities,
-            lower=np.zeros(0),
-        )
-    time_ = integer_time(prices_.time(problem.job, strategy, problem.calibration))
+    table = prices_.time(problem.job, strategy, problem.calibration) if len(topology) else _no_time(problem)
     rows = Rows(
-        space=index,
+        space=space,
         topology=topology,
         feature=feature,
         strategy=strategy,
-        time=time_,
+        time=integer_time(table),
         abilities=abilities,
         lower=np.zeros(len(topology)),
     )
-    lower = first_bound(time_, strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
-    return Rows(
-        space=index, topology=topology, feature=feature, strategy=strategy, time=time_, abilities=abilities, lower=lower
+    return replace(rows, lower=first_bound(rows.time, strategy, layer_counts(problem.job), rows.fixed, rows.offloads))
+
+
+def _abilities(problem: Problem, spaces: Sequence[BackendSpace], space: IntArray, strategy: Strategy) -> dict[str, Any]:
+    """Layout abilities of rows that come space by space."""
+    parts = []
+    for index, at in enumerate(spaces):
+        mine = strategy.take(space == index)
+        facts = {**job_facts(problem.job), **{f: getattr(mine, f) for f in Strategy.__slots__}}
+        parts.append(layout_codes(at.backend, facts, len(mine)))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _no_time(problem: Problem) -> TimeTable:
+    """The table of no rows, which formulas are not asked for."""
+    kinds = len(problem.job.model.layer_kinds)
+    return TimeTable(
+        layer=np.zeros((0, kinds, len(RECOMPUTES))),
+        stage=np.zeros((0, len(STAGE_CLASSES))),
+        layer_tail=np.zeros((0, kinds)),
+        layer_offload=np.zeros((0, kinds)),
+        stage_tail=np.zeros((0, len(STAGE_CLASSES))),
+        fixed=np.zeros(0),
     )
 
 

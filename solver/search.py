@@ -9,7 +9,7 @@ import numpy as np
 
 from solver import verify as _verify
 from solver.alternatives import alternatives
-from solver.best_first import Counters, Search, reduced
+from solver.best_first import reduced, search
 from solver.caps import Caps, caps
 from solver.dominance import Pruning
 from solver.errors import LimitReached
@@ -21,6 +21,7 @@ from solver.rows import Prices, prices
 from solver.simplicity import simplicity
 from solver.solution import Candidates, ObjectiveValue, Solution
 from solver.space import BackendSpace, spaces
+from solver.standing import Counters, Question, Standing
 
 
 @dataclass(slots=True)
@@ -40,22 +41,20 @@ class _Solve:
         at: Sequence[BackendSpace],
         start: Incumbent | None = None,
         last: bool = True,
-    ) -> Search:
+    ) -> Standing:
         """One search, run."""
-        search = Search(
+        question = Question(
             problem=self.problem,
             spaces=at,
             prices=self.prices,
             objective=goal,
             caps=limit,
-            counters=self.counters,
             pruning=self.pruning,
-            progress=self.progress,
-            incumbent=start,
             last=last,
         )
-        search.run()
-        return search
+        standing = Standing(question=question, counters=self.counters, progress=self.progress, incumbent=start)
+        search(question, standing)
+        return standing
 
 
 def solve(
@@ -131,15 +130,15 @@ def _restated(goal: Objective, found: Incumbent) -> Incumbent:
     return replace(found, value=goal.value(found.strategy, found.cost))
 
 
-def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ...], list[_Value], Search | None]:
+def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ...], list[_Value], Standing | None]:
     """The first objective over the whole space; fewest devices by ascending count: step time is not monotone in it."""
     problem = run.problem
     if chain[0].name != "gpus":
         legal = reduced(problem, spaces(problem), run.pruning)
-        search = run.search(chain[0], caps(problem), legal, last=len(chain) == 1)
+        found = run.search(chain[0], caps(problem), legal, last=len(chain) == 1)
         _count(run, legal)
-        values = [] if search.incumbent is None else [_Value(chain[0], search.incumbent.value, search.bound)]
-        return legal, values, search
+        values = [] if found.incumbent is None else [_Value(chain[0], found.incumbent.value, found.bound)]
+        return legal, values, found
     legal, last = (), None
     for count in sorted(int(n) for n in problem.resolved_domains["gpus"] or ()):
         domains = problem.domains.with_values(gpus=(count,))
@@ -159,8 +158,8 @@ def _count(run: _Solve, legal: Sequence[BackendSpace]) -> None:
 
 
 def _simplest(
-    run: _Solve, chain: Sequence[Objective], values: Sequence[_Value], legal: tuple[BackendSpace, ...], last: Search
-) -> Search:
+    run: _Solve, chain: Sequence[Objective], values: Sequence[_Value], legal: tuple[BackendSpace, ...], last: Standing
+) -> Standing:
     """The simplest configuration within the tolerance of every objective; among equals the best by the last one.
 
     Levels of simplicity ascend, each is searched to the end: the first with a configuration is proven simplest.
@@ -186,9 +185,9 @@ def _simplest(
             at = score == level
             mask[topology[at], feature[at]] = True
             narrowed.append(replace(space, legal=mask))
-        search = run.search(goal, limit, narrowed)
-        if search.incumbent is not None:
-            return search
+        found = run.search(goal, limit, narrowed)
+        if found.incumbent is not None:
+            return found
         if not run.counters.exhausted:
             return last
     return last
@@ -221,7 +220,7 @@ def _gpus(run: _Solve) -> tuple[int, ...]:
     return tuple(sorted(int(n) for n in run.problem.resolved_domains["gpus"] or ()))
 
 
-def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Value], last: Search) -> Solution:
+def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Value], last: Standing) -> Solution:
     found = last.incumbent
     assert found is not None
     closed = all(value.bound is None or value.bound >= value.exact for value in values)

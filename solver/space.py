@@ -6,7 +6,7 @@ the last tie-break of the search.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -247,3 +247,25 @@ def spaces(problem: Problem) -> tuple[BackendSpace, ...]:
         name for name in BACKENDS if name in problem.backends and name in (problem.resolved_domains["backend"] or ())
     ]
     return tuple(backend_space(problem, name) for name in names)
+
+
+def every_topology(at: Sequence[BackendSpace]) -> tuple[IntArray, IntArray]:
+    """Space and index of every topology, in order."""
+    sizes = [space.size for space in at]
+    return np.repeat(np.arange(len(at)), sizes), np.concatenate(
+        [*(np.arange(n) for n in sizes), np.zeros(0, dtype=int)]
+    )
+
+
+def rows_of(at: Sequence[BackendSpace], owner: IntArray, topology: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Space, topology and feature index of every legal row of these topologies, which are in order."""
+    parts = [(index, *space.rows(topology[owner == index])) for index, space in enumerate(at)]
+    which = np.repeat([index for index, _, _ in parts], [len(rows) for _, rows, _ in parts])
+    return which, np.concatenate([rows for _, rows, _ in parts]), np.concatenate([features for _, _, features in parts])
+
+
+def strategies(at: Sequence[BackendSpace], owner: IntArray, topology: IntArray, feature: IntArray) -> Strategy:
+    """Rows of several spaces as columns, in the order given: space by space."""
+    parts = [space.strategy(topology[owner == i], feature[owner == i]) for i, space in enumerate(at)]
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Strategy.__slots__}
+    return Strategy(**columns)

@@ -4,6 +4,7 @@ Its micro-batch times are priced once with nothing that adds to them (no gatheri
 overlapped), and the work after the last micro-batch is left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,47 +13,62 @@ from cost_models.arrays import FloatArray, IntArray
 from cost_models.specs.choices import COMPRESSIONS
 from cost_models.strategy import Strategy
 from solver.bounds.first import first_bound
+from solver.legality import legality
 from solver.problem import Problem
 from solver.rounding import integer_time
 from solver.rows import Prices, layer_counts
-from solver.space import BackendSpace
+from solver.space import BackendSpace, every_topology, strategies
 
 _COMPUTE = ("precision", "attention", "cross_entropy", "fused_kernels", "cuda_graph", "compile", "sequence_parallel")
 """Features that change how a micro-batch is computed; the floor takes the best of each combination on offer."""
 
 
-def topology_floors(problem: Problem, prices: Prices, space: BackendSpace, even: bool) -> FloatArray:
-    """Lower bound on v times the step of every topology; infinite where no feature set is legal. (T,) [ticks]
+def topology_floors(problem: Problem, prices: Prices, spaces: Sequence[BackendSpace]) -> tuple[FloatArray, Strategy]:
+    """Lower bound on v times the step of every topology, and one of its strategies. (T,) [ticks]
 
-    `even` may be set where every row of the back end has even layers.
+    Infinite where no feature set is legal.
     """
-    combos, which = np.unique(np.stack([space.features[key] for key in _COMPUTE], axis=1), axis=0, return_inverse=True)
-    floors = np.full(space.size, np.inf)
-    counts = layer_counts(problem.job)
-    for k in range(len(combos)):
-        features = np.nonzero(which.ravel() == k)[0]
-        at = np.nonzero(space.legal[:, features].any(axis=1))[0]
-        if not len(at):
-            continue
-        strategy = _relaxed(space, at, int(features[0]))
-        time = integer_time(prices.time(problem.job, strategy, problem.calibration))
-        pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
-        fixed = (v > 1) | (pp == 1) | even
-        bound = first_bound(time, strategy, counts, fixed, np.zeros(len(at), dtype=bool), tail=False)
-        floors[at] = np.minimum(floors[at], bound)
-    return floors
+    where, owner, topology, feature = _candidates(spaces)
+    strategy = _relaxed(strategies(spaces, owner, topology, feature))
+    time = integer_time(prices.time(problem.job, strategy, problem.calibration))
+    pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
+    even = np.array([all(layout.layers == "even" for layout in legality(s.backend).layouts) for s in spaces])
+    fixed = (v > 1) | (pp == 1) | even[owner]
+    none = np.zeros(len(owner), dtype=bool)
+    bound = first_bound(time, strategy, layer_counts(problem.job), fixed, none, tail=False)
+    floors = np.full(sum(space.size for space in spaces), np.inf)
+    np.minimum.at(floors, where, bound)
+    owner, topology = every_topology(spaces)
+    return floors, strategies(spaces, owner, topology, np.zeros(len(owner), dtype=int))
 
 
-def _relaxed(space: BackendSpace, topology: IntArray, feature: int) -> Strategy:
-    strategy = space.strategy(topology, np.full(len(topology), feature))
-    zero, one = np.zeros(len(topology), dtype=np.int64), np.ones(len(topology), dtype=np.int64)
+def _candidates(spaces: Sequence[BackendSpace]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """One legal row of each topology for each way to compute a micro-batch: its place among all topologies, and row."""
+    places, owners, topologies, features, start = [], [], [], [], 0
+    for index, space in enumerate(spaces):
+        columns = np.stack([space.features[key] for key in _COMPUTE], axis=1)
+        combinations, which = np.unique(columns, axis=0, return_inverse=True)
+        for k in range(len(combinations)):
+            of_k = np.nonzero(which.ravel() == k)[0]
+            at = np.nonzero(space.legal[:, of_k].any(axis=1))[0]
+            places.append(start + at)
+            owners.append(np.full(len(at), index))
+            topologies.append(at)
+            features.append(np.full(len(at), of_k[0]))
+        start += space.size
+    place, owner = np.concatenate(places), np.concatenate(owners)
+    return place, owner, np.concatenate(topologies), np.concatenate(features)
+
+
+def _relaxed(strategy: Strategy) -> Strategy:
+    zero, one = np.zeros(len(strategy), dtype=np.int64), np.ones(len(strategy), dtype=np.int64)
     return replace(
         strategy,
         zero_stage=zero,
         parameter_offload=zero,
         activation_offload=zero,
         optimizer_offload=zero,
-        gradient_compression=np.full(len(topology), COMPRESSIONS.index("none")),
+        gradient_compression=np.full(len(strategy), COMPRESSIONS.index("none")),
         communication_overlap=one,
         recompute_interval=one,
     )

@@ -5,27 +5,25 @@ import pytest
 
 from benchmarks.instances import problem
 from solver.bounds.topology import topology_floors
-from solver.legality import legality
 from solver.problem import Problem
 from solver.rows import priced_rows, prices
-from solver.space import spaces
+from solver.space import every_topology, rows_of, spaces
 from tests.oracle.instances import instance
 from tests.scale import scaled
 
 
 def _compare(asked: Problem, topologies: int) -> int:
-    compared = 0
-    for index, space in enumerate(spaces(asked)):
-        if not space.size:
-            continue
-        even = all(layout.layers == "even" for layout in legality(space.backend).layouts)
-        floors = topology_floors(asked, prices(None), space, even)
-        some = np.unique(np.linspace(0, space.size - 1, topologies).astype(int))
-        rows = priced_rows(asked, prices(None), index, space, *space.rows(some))
-        low = rows.lower < floors[rows.topology]
-        assert not low.any(), rows.strategy.row(int(np.argmax(low)))
-        compared += len(rows)
-    return compared
+    at = spaces(asked)
+    owner, topology = every_topology(at)
+    if not len(owner):
+        return 0
+    floors, _ = topology_floors(asked, prices(None), at)
+    some = np.unique(np.linspace(0, len(owner) - 1, topologies * len(at)).astype(int))
+    rows = priced_rows(asked, prices(None), at, *rows_of(at, owner[some], topology[some]))
+    starts = np.cumsum([0, *(space.size for space in at)])
+    low = rows.lower < floors[starts[rows.space] + rows.topology]
+    assert not low.any(), rows.strategy.row(int(np.argmax(low)))
+    return len(rows)
 
 
 @pytest.mark.parametrize("seed", range(scaled(10, 100)))

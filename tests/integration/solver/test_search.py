@@ -15,7 +15,7 @@ from cost_models.job import Job
 from cost_models.strategy import Strategy
 from cost_models.table import Table, price
 from solver import search as search_module
-from solver.best_first import Counters, Search, reduced
+from solver.best_first import reduced, search
 from solver.caps import caps
 from solver.domains import requirement
 from solver.dominance import Pruning
@@ -27,6 +27,7 @@ from solver.search import solve
 from solver.simplicity import simplicity
 from solver.solution import Solution
 from solver.space import spaces
+from solver.standing import Counters, Question, Standing
 from solver.verify import verify
 from tests.oracle.instances import Instance, instance
 from tests.scale import scaled
@@ -79,15 +80,14 @@ def test_the_winner_is_priced_again_by_the_ledger() -> None:
         saved = 0.05 * np.abs(table.time.layer).sum(axis=(1, 2)) + 1e-4
         return replace(table, time=replace(table.time, fixed=table.time.fixed - saved))
 
-    search = Search(
+    question = Question(
         problem=problem,
         spaces=reduced(problem, spaces(problem), Pruning()),
         prices=prices(cheaper),
         objective=objectives(problem)[0],
         caps=caps(problem),
-        counters=Counters(),
     )
-    found = search.run()
+    found = search(question, Standing(question=question, counters=Counters()))
     assert found is not None
     with pytest.raises(VerificationFailed, match="by the ledger and"):
         verify(problem, found)

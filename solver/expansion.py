@@ -1,0 +1,70 @@
+"""Pass 1: topologies by ascending floor, in chunks. Rows are priced in time, then, where that can win, in memory."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from solver.bounds.first import least_host
+from solver.bounds.topology import topology_floors
+from solver.rounding import MEMORY_UNIT
+from solver.rows import Group, Rows, grouped, priced_rows, with_memory
+from solver.space import every_topology, rows_of
+from solver.standing import Question, Standing
+
+FIRST_CHUNK, CHUNK = 600, 4000
+"""Rows priced at once: few until there is an incumbent to prune with, then as many as fit a core's cache."""
+
+
+def expanded(question: Question, standing: Standing) -> Iterator[list[Group]]:
+    """Rows that can still win and may fit, chunk by chunk."""
+    floors, owner, topology = _floors(question)
+    order = np.argsort(floors, kind="stable")
+    widths = np.array([space.legal.sum() / max(space.size, 1) for space in question.spaces])
+    position, size = 0, FIRST_CHUNK
+    while position < len(order) and not standing.beaten(floors[order[position]]):
+        if standing.counters.priced >= question.problem.budget.max_priced_rows:
+            standing.give_up(float(floors[order[position]]))
+            return
+        amounts = np.cumsum(widths[owner[order[position : position + size]]])
+        stop = position + max(1, int(np.searchsorted(amounts, size)))
+        chunk = order[position:stop]
+        chunk = np.sort(chunk[~np.asarray(standing.beaten(floors[chunk]))])
+        rows = priced_rows(
+            question.problem, question.prices, question.spaces, *rows_of(question.spaces, owner[chunk], topology[chunk])
+        )
+        standing.counters.priced += len(rows)
+        yield list(_tested(question, standing, rows))
+        position, size = stop, min(size * 2, CHUNK)
+
+
+def _floors(question: Question) -> tuple[FloatArray, IntArray, IntArray]:
+    """Floor, space and index of every topology; floors of few rows cost more than the rows."""
+    owner, topology = every_topology(question.spaces)
+    few = sum(int(space.legal.sum()) for space in question.spaces) <= FIRST_CHUNK
+    if question.goal != "time" or not question.pruning.topology_floor or few:
+        legal = [space.legal.any(axis=1) for space in question.spaces]
+        return np.where(np.concatenate([*legal, np.zeros(0, dtype=bool)]), 0.0, np.inf), owner, topology
+    floors, strategy = topology_floors(question.problem, question.prices, question.spaces)
+    return floors * question.objective.weights(strategy), owner, topology
+
+
+def _tested(question: Question, standing: Standing, rows: Rows) -> Iterator[Group]:
+    """Rows whose first bound can win and whose least memory fits, grouped by shape."""
+    limit = question.caps.max_times(rows.strategy)
+    keep = rows.lower <= limit
+    if question.goal == "time" and question.pruning.first_bound:
+        keep &= ~np.asarray(standing.beaten(rows.lower * question.objective.weights(rows.strategy)))
+    if not keep.any():
+        return
+    rows, limit = rows.take(keep), limit[keep]
+    memory, least = with_memory(question.problem, question.prices, rows, question.caps)
+    if question.pruning.necessary_memory:
+        keep = least <= memory.capacity
+        keep &= least_host(memory, rows.strategy, question.problem.job.pool.gpus_per_node) <= memory.host_capacity
+        if question.goal == "memory":
+            keep &= ~np.asarray(standing.beaten(least / MEMORY_UNIT))
+        if not keep.any():
+            return
+        rows, memory, limit, least = rows.take(keep), memory.take(keep), limit[keep], least[keep]
+    yield from grouped(question.problem, rows, memory, limit, least)

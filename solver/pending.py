@@ -1,0 +1,65 @@
+"""Rows that wait for their tight bound, least promising bound last."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from solver.rounding import memory_down
+from solver.rows import Group
+from solver.standing import Question, Standing
+
+BATCH_CELLS = 1_500_000
+"""Numbers in one table of the tight bound."""
+
+
+def promise(question: Question, group: Group) -> FloatArray:
+    """What each row can do at best, in the objective's value; of a mere feasibility, how much room it leaves."""
+    if question.goal == "memory":
+        return memory_down(group.least)
+    if question.goal == "feasible":
+        return -group.room
+    return group.rows.lower * question.objective.weights(group.rows.strategy)
+
+
+class Pending:
+    """Rows of many groups in one order."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.groups: list[Group] = []
+        self.lower, self.group, self.row = np.zeros(0), np.zeros(0, dtype=int), np.zeros(0, dtype=int)
+
+    def add(self, groups: Sequence[Group]) -> None:
+        """More rows, sorted in; ties keep the order of arrival."""
+        first = len(self.groups)
+        self.groups += groups
+        lower = np.concatenate([self.lower, *(promise(self.question, group) for group in groups)])
+        sizes = [len(group.rows) for group in groups]
+        order = np.argsort(lower, kind="stable")
+        self.lower = lower[order]
+        self.group = np.concatenate([self.group, np.repeat(np.arange(first, first + len(groups)), sizes)])[order]
+        self.row = np.concatenate([self.row, *(np.arange(size) for size in sizes)]).astype(int)[order]
+
+    def take(self, standing: Standing, count: int | None = None) -> Iterator[tuple[Group, IntArray]]:
+        """The `count` most promising rows (all, without a count), by group; what is beaten by then is dropped."""
+        count = len(self.lower) if count is None else count
+        lower, owner, row = self.lower[:count], self.group[:count], self.row[:count]
+        self.lower, self.group, self.row = self.lower[count:], self.group[count:], self.row[count:]
+        for index in dict.fromkeys(owner.tolist()):
+            group, mine = self.groups[index], owner == index
+            yield from self._batches(standing, group, row[mine], lower[mine])
+
+    def _batches(
+        self, standing: Standing, group: Group, rows: IntArray, lower: FloatArray
+    ) -> Iterator[tuple[Group, IntArray]]:
+        shape = group.batch.shape
+        cells = shape.stages * (1 if shape.fixed else shape.num_layers) * len(group.batch.memory.selector)
+        size = max(1, BATCH_CELLS // cells)
+        for start in range(0, len(rows), size):
+            part = slice(start, start + size)
+            left = rows[part]
+            if self.question.goal != "feasible":
+                left = left[~np.asarray(standing.beaten(lower[part]))]
+            if len(left):
+                yield group, np.sort(left)

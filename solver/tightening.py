@@ -1,0 +1,67 @@
+"""Pass 2: the tight bound of rows, and the layout that reaches it; what reaches its bound is closed without CP-SAT."""
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from solver.bounds.batch import Batch
+from solver.bounds.offload import refinable
+from solver.bounds.peak import peak_bound
+from solver.bounds.row import Bounds, layout_of, row_bounds
+from solver.rows import Group
+from solver.space import BoolArray
+from solver.standing import Open, Question, Standing
+
+
+def tightened(question: Question, standing: Standing, group: Group, at: IntArray, *, fine: bool = False) -> list[Open]:
+    """The rows of a group that stay open after their tight bound; better layouts become the incumbent."""
+    batch = group.batch.take(at)
+    if not fine:
+        standing.counters.bounded += len(at)
+    if question.goal == "memory":
+        return _by_peak(standing, group, at, batch)
+    if standing.incumbent is None and question.pruning.necessary_memory:
+        fits = peak_bound(batch) <= batch.memory.capacity
+        at, batch = at[fits], batch.take(fits)
+        if not len(at):
+            return []
+    weights = question.objective.weights(group.rows.strategy.take(at))
+    bounds = row_bounds(batch, standing.goal_limits(weights), fine=fine)
+    time = question.goal == "time"
+    lower = bounds.lower * weights if time else np.where(np.isfinite(bounds.lower), 0.0, np.inf)
+    reached = _offered(standing, group, at, batch, bounds, bounds.upper * weights)
+    if standing.answered:
+        return []
+    goal_lower = np.where(np.isfinite(bounds.lower), bounds.lower, 0)
+    rows = [
+        Open(float(lower[k]), int(goal_lower[k]), group, int(at[k]), bounds.way[k])
+        for k in np.nonzero(np.isfinite(lower))[0]
+    ]
+    standing.runners_up += [row for row in rows if row.way is not None]
+    closed = set(at[reached & (bounds.lower == bounds.upper)].tolist()) if time else set()
+    left = [row for row in rows if row.index not in closed and not standing.beaten(row.lower)]
+    if left and not fine and refinable(group.batch.shape):
+        return tightened(question, standing, group, np.array([row.index for row in left]), fine=True)
+    return left
+
+
+def _offered(
+    standing: Standing, group: Group, at: IntArray, batch: Batch, bounds: Bounds, values: FloatArray
+) -> BoolArray:
+    """Offer the layouts behind the upper bounds, best first, until one is beaten; which of the rows' are feasible."""
+    feasible: BoolArray = np.isfinite(values)
+    for k in np.lexsort((at, group.simplicity[at], values)):
+        if not np.isfinite(values[k]) or standing.beaten(values[k]):
+            break
+        way = bounds.way[k]
+        assert way is not None, "a finite upper bound has a layout"
+        feasible[k] = standing.offer(group, int(at[k]), layout_of(batch.take([k]), *way))
+        if standing.answered:
+            break
+    return feasible
+
+
+def _by_peak(standing: Standing, group: Group, at: IntArray, batch: Batch) -> list[Open]:
+    """Rows by their least peak, which no layout is known to reach."""
+    lower = peak_bound(batch)
+    lower = np.where(lower <= batch.memory.capacity, lower, np.inf)
+    return [Open(float(lower[k]), 0, group, int(at[k]), None) for k in np.nonzero(~standing.beaten(lower))[0]]
