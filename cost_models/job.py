@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cost_models.errors import BrokenRule
-from cost_models.specs.cluster import ClusterSpec, DeviceSpec, NodePool
+from cost_models.specs.cluster import ClusterSpec, DeviceSpec, LinkSpec, NodePool
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import TrainingSpec
 
@@ -15,17 +15,21 @@ class Job:
     model: ModelSpec
     cluster: ClusterSpec
     training: TrainingSpec
+    boundary: LinkSpec | None = None
+    """What carries the transfers of a stage beside another pool; None where they stay in its own."""
+    ends: LinkSpec | None = None
+    """The same for what the first and the last stage exchange."""
 
     @property
     def pool(self) -> NodePool:
         """The one pool.
 
         Raises:
-            BrokenRule: the cluster has several pools, which this release does not plan across.
+            BrokenRule: the cluster has several pools; a stage sees one of them (`placement.seen`).
         """
         if len(self.cluster.pools) != 1:
             count = len(self.cluster.pools)
-            raise BrokenRule(f"cluster.pools lists {count} pools; planning across pools is not available yet, use 1")
+            raise BrokenRule(f"cluster.pools lists {count} pools; this question is about one of them")
         return self.cluster.pools[0]
 
     @property

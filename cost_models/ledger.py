@@ -42,14 +42,29 @@ class MemoryLedger:
     """Of one node."""
     host_node_bytes: float
     """Most host memory that any node needs."""
+    of_stages: tuple[int, ...] = ()
+    """Stages of the pool that the figures above are of; empty where all stages live in one."""
+    other_pools: tuple["MemoryLedger", ...] = ()
+    """Ledgers of the other pools in use, which are less full."""
 
     @property
     def binding(self) -> tuple[int, str]:
         """The stage and instant of the peak."""
         return max(
-            ((stage.stage, instant) for stage in self.stages for instant in stage.instants),
+            ((stage.stage, instant) for stage in self._stages for instant in stage.instants),
             key=lambda at: self.stages[at[0]].allocated(at[1]),
         )
+
+    @property
+    def _stages(self) -> tuple[StageMemory, ...]:
+        return tuple(self.stages[s] for s in self.of_stages) or self.stages
+
+    @property
+    def fullness(self) -> float:
+        """Share of the device or of a node's host that is needed, whichever is larger."""
+        host = self.host_node_bytes / self.host_usable_bytes if self.host_usable_bytes > 0 else self.host_node_bytes
+        device = self.conservative_bytes / self.usable_bytes if self.usable_bytes > 0 else math.inf
+        return max(device, host)
 
     @property
     def allocated_bytes(self) -> float:
@@ -77,6 +92,10 @@ class MemoryLedger:
         with usable memory U, fixed F (context, communicators), median allocation A and fragmentation m, and the factors
         a, q at the risk r that this ledger was made with: both errors are log-normal and taken as fully correlated.
         """
+        others = max((pool.oom_probability(oom_risk) for pool in self.other_pools), default=0.0)
+        return max(others, self._own_oom_probability(oom_risk))
+
+    def _own_oom_probability(self, oom_risk: float) -> float:
         if self.host_node_bytes > self.host_usable_bytes:
             return 1.0
         room = self.usable_bytes - self.context_bytes - self.communicator_bytes
@@ -90,7 +109,8 @@ class MemoryLedger:
     @property
     def fits(self) -> bool:
         """The chance constraint of the solve, from unrounded bytes, device and host."""
-        return self.conservative_bytes <= self.usable_bytes and self.host_node_bytes <= self.host_usable_bytes
+        own = self.conservative_bytes <= self.usable_bytes and self.host_node_bytes <= self.host_usable_bytes
+        return own and all(pool.fits for pool in self.other_pools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

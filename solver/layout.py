@@ -59,11 +59,21 @@ def prefix_counts(order: tuple[int, ...], kinds: int) -> IntArray:
 
 
 @cache
-def node_loads(ranks_per_stage: int, stages: int, gpus_per_node: int) -> IntArray:
+def node_loads(ranks_per_stage: int, nodes: tuple[tuple[int, int], ...]) -> IntArray:
     """Ranks of each stage on a node, for every distinct kind of node; shape (patterns, stages).
 
-    Ranks are ordered tp, cp, dp, pp: the ranks of a stage are consecutive.
+    `nodes`: stages of each run of stages in one pool, and the devices of its nodes. Ranks are ordered tp, cp, dp, pp:
+    the ranks of a stage are consecutive.
     """
+    total, start, found = sum(stages for stages, _ in nodes), 0, []
+    for stages, gpus_per_node in nodes:
+        loads = _loads(ranks_per_stage, stages, gpus_per_node)
+        found.append(np.pad(loads, ((0, 0), (start, total - start - stages))))
+        start += stages
+    return np.concatenate(found)
+
+
+def _loads(ranks_per_stage: int, stages: int, gpus_per_node: int) -> IntArray:
     if ranks_per_stage % gpus_per_node == 0:
         return np.eye(stages, dtype=np.int64) * gpus_per_node
     total = ranks_per_stage * stages
@@ -96,17 +106,17 @@ class Row:
     layer: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]  # (S, I, J, R)
     working: tuple[tuple[tuple[int, ...], ...], ...]  # (S, I, R)
     selector: tuple[int, ...]  # (I,)
-    offload_saving: tuple[int, ...]  # (J,)
-    capacity: int
+    offload_saving: tuple[tuple[int, ...], ...]  # (S, J)
+    capacity: tuple[int, ...]  # (S,)
     host_constant: tuple[int, ...]  # (S,)
-    host_layer: tuple[int, ...]  # (J,)
-    host_capacity: int
+    host_layer: tuple[tuple[int, ...], ...]  # (S, J)
+    host_capacity: tuple[int, ...]  # (patterns,)
     node_loads: tuple[tuple[int, ...], ...]  # (patterns, S)
-    time_layer: tuple[tuple[int, ...], ...]  # (J, R)
+    time_layer: tuple[tuple[tuple[int, ...], ...], ...]  # (S, J, R)
     time_stage: tuple[int, ...]  # (S,)
     tail_stage: tuple[int, ...]  # (S,)
-    tail_layer: tuple[int, ...]  # (J,)
-    tail_offload: tuple[int, ...]  # (J,)
+    tail_layer: tuple[tuple[int, ...], ...]  # (S, J)
+    tail_offload: tuple[tuple[int, ...], ...]  # (S, J)
     fixed: int
     max_time: int | None = None
     """Side constraint on `time_value`."""
@@ -119,7 +129,7 @@ class Row:
     @property
     def kinds(self) -> int:
         """Layer kinds."""
-        return len(self.time_layer)
+        return len(self.time_layer[0])
 
 
 def counts(row: Row, start: int, end: int) -> tuple[int, ...]:
@@ -157,27 +167,29 @@ def _dot(coefficients: Sequence[int], amounts: Sequence[int]) -> int:
 
 def cost(row: Row, layout: Layout) -> Cost:
     """Exact integer cost of a layout; the solver's own check of every incumbent."""
-    times, tails, peaks, hosts, start = [], [], [], [], 0
+    times, tails, peaks, hosts, start, fits = [], [], [], [], 0, True
     for s, stage in enumerate(layout):
         a, b, end = start + stage.full, start + stage.full + stage.selective, start + stage.layers
         by_mode = [counts(row, b, end), counts(row, a, b), counts(row, start, a)]
         offloaded, all_ = counts(row, start, start + stage.offloaded), counts(row, start, end)
         least, most = modes(stage)
         times.append(
-            row.time_stage[s] + sum(row.time_layer[j][r] * by_mode[r][j] for j in range(row.kinds) for r in range(3))
+            row.time_stage[s] + sum(row.time_layer[s][j][r] * by_mode[r][j] for j in range(row.kinds) for r in range(3))
         )
-        tails.append(row.tail_stage[s] + _dot(row.tail_layer, all_) + _dot(row.tail_offload, offloaded))
-        saved = _dot(row.offload_saving, offloaded)
+        tails.append(row.tail_stage[s] + _dot(row.tail_layer[s], all_) + _dot(row.tail_offload[s], offloaded))
+        saved = _dot(row.offload_saving[s], offloaded)
         for i, selector in enumerate(row.selector):
             used = sum(row.layer[s][i][j][r] * by_mode[r][j] for j in range(row.kinds) for r in range(3))
             peaks.append(row.constant[s][i] + used + row.working[s][i][most if selector else least] - saved)
-        hosts.append(row.host_constant[s] + _dot(row.host_layer, offloaded))
+            fits &= peaks[-1] <= row.capacity[s]
+        hosts.append(row.host_constant[s] + _dot(row.host_layer[s], offloaded))
         start = end
     v, m = row.virtual, row.micro_batches
     time = (v * m - 1) * max(times) + sum(times) + v * (max(tails) + row.fixed)
-    host = max(_dot(pattern, hosts) for pattern in row.node_loads)
-    fits = max(peaks) <= row.capacity and host <= row.host_capacity and (row.max_time is None or time <= row.max_time)
-    return Cost(time=time, memory=max(peaks), host=host, fits=fits)
+    nodes = [_dot(pattern, hosts) for pattern in row.node_loads]
+    fits &= all(used <= most for used, most in zip(nodes, row.host_capacity, strict=True))
+    fits &= row.max_time is None or time <= row.max_time
+    return Cost(time=time, memory=max(peaks), host=max(nodes), fits=fits)
 
 
 def expressible(row: Row, layout: Layout) -> bool:

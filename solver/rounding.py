@@ -6,8 +6,9 @@ integers fits in bytes, and the integer step time is at least the real one, by a
 Integers are held in float64 arrays, where they are exact below 2^53.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -85,16 +86,19 @@ def stage_classes(stages: int) -> IntArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """Memory of rows that share their number of stages, by stage, in KiB."""
+    """Memory of rows that share their number of stages, by stage, in KiB.
+
+    P is 1 where all stages live in one pool of devices, else the number of stages.
+    """
 
     constant: FloatArray  # (n, S, I)
     layer: FloatArray  # (n, S, I, J, R) of one layer with the micro-batches in flight there
     working: FloatArray  # (n, S, I, R)
-    offload_saving: FloatArray  # (n, J)
-    capacity: FloatArray  # (n,)
+    offload_saving: FloatArray  # (n, P, J)
+    capacity: FloatArray  # (n, P)
     host_constant: FloatArray  # (n, S)
-    host_layer: FloatArray  # (n, J)
-    host_capacity: FloatArray  # (n,)
+    host_layer: FloatArray  # (n, P, J)
+    host_capacity: FloatArray  # (n, P) of the nodes that hold the stage
     selector: FloatArray  # (I,)
 
 
@@ -112,13 +116,57 @@ def stage_memory(memory: MemoryTable, *, stages: int, virtual: IntArray, micro_b
         constant=memory_up(memory.constant[:, classes] + held * stage_activation),
         layer=memory_up(layer),
         working=memory_up(memory.working[:, classes]),
-        offload_saving=memory_down(memory.offload_saving),
-        capacity=memory_down(memory.capacity),
+        offload_saving=memory_down(memory.offload_saving)[:, None],
+        capacity=memory_down(memory.capacity)[:, None],
         host_constant=memory_up(memory.host_constant[:, classes]),
-        host_layer=memory_up(memory.host_layer),
-        host_capacity=memory_down(memory.host_capacity),
+        host_layer=memory_up(memory.host_layer)[:, None],
+        host_capacity=memory_down(memory.host_capacity)[:, None],
         selector=memory.selector,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Time of rows that share their number of stages, by stage, in ticks; P as in `StageMemory`."""
+
+    layer: FloatArray  # (n, P, J, R)
+    layer_tail: FloatArray  # (n, P, J)
+    layer_offload: FloatArray  # (n, P, J)
+    stage: FloatArray  # (n, S)
+    stage_tail: FloatArray  # (n, S)
+    fixed: FloatArray  # (n,)
+
+
+def stage_times(time: IntegerTime, stages: int) -> StageTimes:
+    """Time coefficients of each stage of rows with `stages` stages."""
+    classes = stage_classes(stages)
+    return StageTimes(
+        layer=time.layer[:, None],
+        layer_tail=time.layer_tail[:, None],
+        layer_offload=time.layer_offload[:, None],
+        stage=time.stage[:, classes],
+        stage_tail=time.stage_tail[:, classes],
+        fixed=time.fixed,
+    )
+
+
+Held = TypeVar("Held", StageMemory, StageTimes)
+
+
+def placed(parts: Sequence[Held], of_stage: Sequence[int]) -> Held:
+    """Coefficients of stages in several pools: those of stage s come from part `of_stage[s]`."""
+
+    def column(name: str) -> FloatArray:
+        arrays: list[FloatArray] = [getattr(part, name) for part in parts]
+        if name == "selector":
+            return arrays[0]
+        if name == "fixed":
+            longest: FloatArray = np.maximum.reduce(arrays)
+            return longest
+        chosen = [arrays[k][:, s if arrays[k].shape[1] > 1 else 0] for s, k in enumerate(of_stage)]
+        return np.stack(chosen, axis=1)
+
+    return replace(parts[0], **{f.name: column(f.name) for f in fields(parts[0])})
 
 
 def rounding_ticks(*, stages: int, virtual: int, micro_batches: int, layers: int) -> float:

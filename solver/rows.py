@@ -19,7 +19,7 @@ from solver.caps import Caps
 from solver.layout import stage_order
 from solver.legality import job_facts, layout_codes
 from solver.problem import Pricing, Problem
-from solver.rounding import IntegerTime, check_exact, integer_time, stage_classes, stage_memory
+from solver.rounding import IntegerTime, check_exact, integer_time, stage_memory, stage_times
 from solver.simplicity import simplicity
 from solver.space import BackendSpace, BoolArray, strategies
 
@@ -226,19 +226,16 @@ def _group(
         offloads=bool(offloads),
         needs_full=bool(interval),
     )
-    classes = stage_classes(stages)
     steps = np.asarray(s.gradient_accumulation_steps)
     held = stage_memory(memory, stages=stages, virtual=np.asarray(s.virtual_pipeline_stages), micro_batches=steps)
     check_exact(held, rows.time, layers=model.num_hidden_layers, steps=steps * virtual)
     batch = Batch(
         shape=shape,
         memory=binding_instants(held),
-        time=rows.time,
-        time_stage=rows.time.stage[:, classes],
-        tail_stage=rows.time.stage_tail[:, classes],
+        time=stage_times(rows.time, stages),
         micro_batches=steps,
         ranks_per_stage=np.asarray(s.tensor_parallel * s.context_parallel * s.data_parallel),
-        gpus_per_node=problem.job.pool.gpus_per_node,
+        nodes=((stages, problem.job.pool.gpus_per_node),),
         max_time=max_time,
     )
     return Group(rows=rows, batch=batch, simplicity=simplicity(s), least=least, room=memory.capacity - least)

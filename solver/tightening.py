@@ -20,7 +20,7 @@ def tightened(question: Question, standing: Standing, group: Group, at: IntArray
     if question.goal == "memory":
         return _by_peak(standing, group, at, batch)
     if standing.incumbent is None and question.pruning.necessary_memory:
-        fits = peak_bound(batch) <= batch.memory.capacity
+        fits = peak_bound(batch) <= batch.memory.capacity.max(axis=1)
         at, batch = at[fits], batch.take(fits)
         if not len(at):
             return []
@@ -63,5 +63,5 @@ def _offered(
 def _by_peak(standing: Standing, group: Group, at: IntArray, batch: Batch) -> list[Open]:
     """Rows by their least peak, which no layout is known to reach."""
     lower = peak_bound(batch)
-    lower = np.where(lower <= batch.memory.capacity, lower, np.inf)
+    lower = np.where(lower <= batch.memory.capacity.max(axis=1), lower, np.inf)
     return [Open(float(lower[k]), 0, group, int(at[k]), None) for k in np.nonzero(~standing.beaten(lower))[0]]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cost_models.calibration import Calibration
@@ -30,6 +30,7 @@ from cost_models.memory.overheads import communicator_bytes, context_bytes
 from cost_models.memory.pieces import Pieces
 from cost_models.memory.pricing import usable_bytes
 from cost_models.memory.setting import Setting, Terms, merged, once, scaled
+from cost_models.placement import Placement, in_pool, placement_of, pools_used, stage_jobs
 from cost_models.schedule import in_flight, stage_class
 from cost_models.specs.choices import RECOMPUTES, Recompute
 from cost_models.specs.configuration import Configuration
@@ -55,14 +56,34 @@ def memory_ledger(
         MissingCalibration: a term has no constant for this device.
         BrokenRule: oom_risk is no probability, or the stages' layers do not add up to the model's.
     """
-    strategy = Strategy.of(configuration)
-    setting = Setting(job=job, strategy=strategy, frameworks=facts_of(job.training, frameworks))
-    pieces = Pieces(setting=setting, calibration=calibration)
+    placement = placement_of(configuration)
+    stage_jobs(job, placement)  # refuses stages in no pool
     layers = stage_layers(job.model, configuration)
-    stages = [_stage(pieces, configuration, index, held) for index, held in enumerate(layers)]
+    facts, strategy = facts_of(job.training, frameworks), Strategy.of(configuration)
+    priced: dict[int, Pieces] = {}
+    for pool in pools_used(placement):
+        setting = Setting(job=in_pool(job, pool), strategy=strategy, frameworks=facts)
+        priced[pool] = Pieces(setting=setting, calibration=calibration)
+    stages = tuple(_stage(priced[placement[s]], configuration, s, held) for s, held in enumerate(layers))
+    found = [_of_pool(pieces, stages, _places(placement, pool), oom_risk) for pool, pieces in priced.items()]
+    fullest = max(found, key=lambda ledger: ledger.fullness)
+    return replace(fullest, other_pools=tuple(ledger for ledger in found if ledger is not fullest))
+
+
+def _places(placement: Placement, pool: int) -> tuple[int, ...]:
+    """Stages of a pool; empty where it holds all of them."""
+    places = tuple(s for s, at in enumerate(placement) if at == pool)
+    return () if len(places) == len(placement) else places
+
+
+def _of_pool(pieces: Pieces, stages: tuple[StageMemory, ...], places: tuple[int, ...], oom_risk: float) -> MemoryLedger:
+    """The ledger of one pool's devices and nodes, with every stage beside for reference."""
+    setting, calibration = pieces.setting, pieces.calibration
     factors = margin(setting, calibration, oom_risk)
+    here = [stages[s] for s in places] or stages
     return MemoryLedger(
-        stages=tuple(stages),
+        stages=stages,
+        of_stages=places,
         phase_of={instant.name: instant.phase for instant in INSTANTS},
         context_bytes=float(context_bytes(setting, calibration)),
         communicator_bytes=float(communicator_bytes(setting, calibration)),
@@ -72,7 +93,7 @@ def memory_ledger(
         usable_bytes=usable_bytes(setting),
         host_usable_bytes=float(host_usable_bytes(pieces, calibration)),
         host_node_bytes=max(
-            node_bytes(setting, [stage.host_bytes for stage in stages]), float(load_node_bytes(pieces, calibration))
+            node_bytes(setting, [stage.host_bytes for stage in here]), float(load_node_bytes(pieces, calibration))
         ),
     )
 

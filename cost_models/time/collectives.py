@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.arrays import choose
+from cost_models.specs.cluster import LinkSpec
 from cost_models.time.frame import Frame, device_keys, once
 
 
@@ -63,6 +64,22 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
         network_rate=network.bandwidth * frame.factor("network_efficiency", network.name, "default") / cards,
         link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
         network_latency=network.latency_seconds + frame.factor("network_step_seconds", network.name, "default"),
+    )
+
+
+def between_pools(frame: Frame, link: LinkSpec, size: Any, stride: Any) -> Group:
+    """Ranks of two pools, each on a node of its own, joined by `link` as one device sees it."""
+    one = np.ones_like(np.asarray(size, dtype=np.float64))
+    rate = link.bandwidth * frame.factor("network_efficiency", link.name, "default")
+    return Group(
+        size=size,
+        stride=stride,
+        per_node=one,
+        nodes=size * one,
+        link_rate=rate * one,
+        network_rate=rate,
+        link_latency=0.0,
+        network_latency=link.latency_seconds + frame.factor("network_step_seconds", link.name, "default"),
     )
 
 

@@ -9,6 +9,7 @@ from cost_models import schedule
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.ledger import TimeLedger
+from cost_models.placement import placement_of, stage_jobs
 from cost_models.specs.choices import Recompute
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.model import LayerKind
@@ -31,13 +32,13 @@ def time_ledger(job: Job, configuration: Configuration, calibration: Calibration
         MissingCalibration: a term has no constant for this device or framework.
         BrokenRule: a precision that the device cannot compute in, or layers that do not add up.
     """
-    frame = Frame(job=job, strategy=Strategy.of(configuration), calibration=calibration)
-    stages, tails = _works(frame, configuration)
+    frames = _frames(job, configuration, calibration)
+    stages, tails = _works(frames, configuration)
     seconds = [float(work.seconds) for work in stages]
     tail_seconds = [float(work.seconds) for work in tails]
     m, v = configuration.gradient_accumulation_steps, configuration.virtual_pipeline_stages
     slowest, longest = int(np.argmax(seconds)), int(np.argmax(tail_seconds))
-    fixed = fixed_work(frame)
+    fixed = max((fixed_work(frame) for frame in frames), key=lambda work: float(work.seconds))
     step = schedule.step_seconds(
         seconds[slowest], sum(seconds), tail_seconds[longest], float(fixed.seconds), micro_batches=m, virtual=v
     )
@@ -53,16 +54,27 @@ def time_ledger(job: Job, configuration: Configuration, calibration: Calibration
     )
 
 
-def _works(frame: Frame, configuration: Configuration) -> tuple[list[Work], list[Work]]:
+def _frames(job: Job, configuration: Configuration, calibration: Calibration) -> list[Frame]:
+    """The frame of each stage; stages that see the same pool and network share theirs."""
+    strategy, known, frames = Strategy.of(configuration), dict[int, Frame](), []
+    for seen in stage_jobs(job, placement_of(configuration)):
+        if id(seen) not in known:
+            known[id(seen)] = Frame(job=seen, strategy=strategy, calibration=calibration)
+        frames.append(known[id(seen)])
+    return frames
+
+
+def _works(frames: list[Frame], configuration: Configuration) -> tuple[list[Work], list[Work]]:
     """Work of a micro-batch and work after the last one, by stage; stages that are alike are priced once."""
     p = configuration.pipeline_parallel
     known: dict[Any, tuple[Work, Work]] = {}
     works = []
-    for s, layers in enumerate(stage_layers(frame.model, configuration)):
+    for s, layers in enumerate(stage_layers(frames[0].model, configuration)):
+        frame = frames[s]
         offloaded = configuration.stages[s].optimizer_layers_offloaded
         held, moved = counted(layers), counted(kind for kind, _ in layers[:offloaded])
         which = schedule.stage_class(s, p)
-        key = (which, tuple(held.items()), tuple(moved.items()))
+        key = (id(frame), which, tuple(held.items()), tuple(moved.items()))
         if key not in known:
             known[key] = _work(frame, which, held), _tail(frame, which, held, moved)
         works.append(known[key])

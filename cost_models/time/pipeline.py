@@ -7,7 +7,8 @@ import numpy as np
 
 from cost_models.arrays import choose
 from cost_models.parameters import padded_vocabulary
-from cost_models.time.collectives import group, neighbour_seconds
+from cost_models.specs.cluster import LinkSpec
+from cost_models.time.collectives import Group, between_pools, group, neighbour_seconds
 from cost_models.time.data_parallel import reduce_bytes
 from cost_models.time.frame import Frame, once
 from cost_models.time.layer import layer_cover
@@ -25,7 +26,8 @@ def boundary_seconds(frame: Frame) -> tuple[Any, Any]:
     f to cover them, no more.
     Source: arXiv:2104.04473 sections 2.2 and 4.1; Megatron-LM `overlap_p2p_comm`.
     """
-    share = frame.factor("point_to_point_share", frame.job.pool.inter_node_link.name, "default")
+    network = frame.job.boundary or frame.job.pool.inter_node_link
+    share = frame.factor("point_to_point_share", network.name, "default")
     virtual = frame.column("virtual_pipeline_stages")
     parts = choose(frame.backend_is("megatron-deepspeed"), 1.0, frame.sp)
     both_ways = 2 * virtual * _transfer_seconds(frame, parts)
@@ -48,7 +50,12 @@ def wire_seconds(frame: Frame) -> Any:
 
 def _transfer_seconds(frame: Frame, parts: Any) -> Any:
     size = frame.tokens * frame.model.hidden_size * frame.width / parts
-    return neighbour_seconds(group(frame, frame.pp, frame.tp * frame.cp * frame.dp), size)
+    return neighbour_seconds(_joined(frame, frame.job.boundary, frame.pp, frame.tp * frame.cp * frame.dp), size)
+
+
+def _joined(frame: Frame, other: LinkSpec | None, size: Any, stride: Any) -> Group:
+    """Ranks of different stages, in one pool or beside another one."""
+    return group(frame, size, stride) if other is None else between_pools(frame, other, size, stride)
 
 
 @once
@@ -79,5 +86,6 @@ def tied_embedding_seconds(frame: Frame) -> Any:
         return 0.0
     rows = padded_vocabulary(frame.model, frame.tp) / frame.tp
     size = rows * frame.model.hidden_size * reduce_bytes(frame)
-    ends = group(frame, np.minimum(frame.pp, 2.0), frame.tp * frame.cp * frame.dp * np.maximum(frame.pp - 1, 1.0))
+    stride = frame.tp * frame.cp * frame.dp * np.maximum(frame.pp - 1, 1.0)
+    ends = _joined(frame, frame.job.ends, np.minimum(frame.pp, 2.0), stride)
     return choose(frame.pp > 1, 2 * neighbour_seconds(ends, size), 0.0)

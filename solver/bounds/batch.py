@@ -1,5 +1,6 @@
 """A batch: rows of equal shape (stages, chunks, layout abilities) side by side, as the bounds read them."""
 
+import functools
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Self
@@ -8,7 +9,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from solver.layout import FREE, Row, node_loads, prefix_counts
-from solver.rounding import IntegerTime, StageMemory
+from solver.rounding import StageMemory, StageTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +114,18 @@ def _windows(order: tuple[int, ...], kinds: int, stages: int, fixed: bool) -> Wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Integer coefficients of n rows of one shape. S stages, I instants, J kinds, R modes."""
+    """Integer coefficients of n rows of one shape. S stages, I instants, J kinds, R modes.
+
+    P is 1 where all stages live in one pool, else S.
+    """
 
     shape: Shape
     memory: StageMemory
-    time: IntegerTime
-    time_stage: FloatArray  # (n, S)
-    tail_stage: FloatArray  # (n, S)
+    time: StageTimes
     micro_batches: IntArray  # (n,)
     ranks_per_stage: IntArray  # (n,)
-    gpus_per_node: int
+    nodes: tuple[tuple[int, int], ...]
+    """Stages of each run of stages in one pool, and the devices of its nodes."""
     max_time: FloatArray  # (n,) side constraint on v times the step
 
     def __len__(self) -> int:
@@ -140,8 +143,6 @@ class Batch:
             self,
             memory=cut(self.memory),
             time=cut(self.time),
-            time_stage=self.time_stage[index],
-            tail_stage=self.tail_stage[index],
             micro_batches=self.micro_batches[index],
             ranks_per_stage=self.ranks_per_stage[index],
             max_time=self.max_time[index],
@@ -159,7 +160,9 @@ class Batch:
         def ints(array: Any) -> Any:
             return tuple(ints(x) for x in array) if np.ndim(array) else int(array)
 
-        loads = node_loads(int(self.ranks_per_stage[i]), shape.stages, self.gpus_per_node)
+        loads = node_loads(int(self.ranks_per_stage[i]), self.nodes)
+        first = np.argmax(loads > 0, axis=1)
+        by_stage = functools.partial(_by_stage, shape.stages)
         return Row(
             stages=shape.stages,
             virtual=shape.virtual,
@@ -175,20 +178,25 @@ class Batch:
             layer=ints(mem.layer[i]),
             working=ints(mem.working[i]),
             selector=ints(mem.selector),
-            offload_saving=ints(mem.offload_saving[i]),
-            capacity=int(mem.capacity[i]),
+            offload_saving=ints(by_stage(mem.offload_saving[i])),
+            capacity=ints(by_stage(mem.capacity[i])),
             host_constant=ints(mem.host_constant[i]),
-            host_layer=ints(mem.host_layer[i]),
-            host_capacity=int(mem.host_capacity[i]),
+            host_layer=ints(by_stage(mem.host_layer[i])),
+            host_capacity=ints(by_stage(mem.host_capacity[i])[first]),
             node_loads=ints(loads),
-            time_layer=ints(time.layer[i]),
-            time_stage=ints(self.time_stage[i]),
-            tail_stage=ints(self.tail_stage[i]),
-            tail_layer=ints(time.layer_tail[i]),
-            tail_offload=ints(time.layer_offload[i]),
+            time_layer=ints(by_stage(time.layer[i])),
+            time_stage=ints(time.stage[i]),
+            tail_stage=ints(time.stage_tail[i]),
+            tail_layer=ints(by_stage(time.layer_tail[i])),
+            tail_offload=ints(by_stage(time.layer_offload[i])),
             fixed=int(time.fixed[i]),
             max_time=None if np.isinf(self.max_time[i]) else int(self.max_time[i]),
         )
+
+
+def _by_stage(stages: int, values: FloatArray) -> FloatArray:
+    """Values of one row by stage, where one pool has the same for all. (P, ...) -> (S, ...)"""
+    return np.broadcast_to(values, (stages, *values.shape[1:]))
 
 
 def binding_instants(memory: StageMemory) -> StageMemory:

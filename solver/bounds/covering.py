@@ -19,7 +19,7 @@ def _segments(tables: Tables) -> tuple[FloatArray, FloatArray]:
     """Rate and memory freed per layer of the hull's two segments of every kind. (n, S, I, 2 J)"""
     layer, batch = tables.batch.memory.layer, tables.batch
     freed = [np.maximum(layer[..., NONE] - layer[..., mode], 0) for mode in (SELECTIVE, FULL)]
-    added = [np.maximum(stage.prices(batch, NONE, mode), 0)[:, None, None, :] for mode in (SELECTIVE, FULL)]
+    added = [np.maximum(stage.prices(batch, NONE, mode), 0)[:, :, None, :] for mode in (SELECTIVE, FULL)]
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = [np.where(d > 0, p / d, np.inf) for p, d in zip(added, freed, strict=True)]
         more = np.maximum(freed[1] - freed[0], 0)
@@ -52,7 +52,7 @@ def _covering(tables: Tables, lacking: FloatArray) -> FloatArray:
 def triple(tables: Tables, saved: FloatArray) -> StageTime:
     """All three modes in one stage, none of them reached by a layout of this bound."""
     batch = tables.batch
-    room = batch.memory.capacity[:, None, None] + saved
+    room = stage.room(batch, saved)
     covering = _covering(tables, stage.need(tables, NONE, FULL) - room[:, :, None, :])
     at = windows(batch.shape)
     fits = np.isfinite(covering) & (at.length >= 3) & at.valid[None]

@@ -3,6 +3,7 @@
 tau, the least slowest stage, is read off a table of stage times; the sum of the stages is bounded by prices per layer.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,17 @@ def sum_bound(batch: Batch, times: FloatArray) -> FloatArray:
     counts = windows(batch.shape).counts
     total = counts_of(batch.shape)
     best = np.full(len(batch), -np.inf)
-    for mode in (NONE, SELECTIVE, FULL):
-        prices = batch.time.layer[:, :, mode]
+    for pool, mode in itertools.product(_a_stage_of_each_pool(batch), (NONE, SELECTIVE, FULL)):
+        prices = batch.time.layer[:, pool, :, mode]
         reduced = times - (counts[None] * prices[:, None, None, :]).sum(axis=-1)
         best = np.maximum(best, reduced.min(axis=2).sum(axis=1) + prices @ total)
     return best
+
+
+def _a_stage_of_each_pool(batch: Batch) -> list[int]:
+    """Where the prices of each pool's layers are found."""
+    starts = itertools.accumulate((stages for stages, _ in batch.nodes[:-1]), initial=0)
+    return list(starts) if batch.time.layer.shape[1] > 1 else [0]
 
 
 def counts_of(shape: Shape) -> FloatArray:

@@ -83,24 +83,25 @@ def tails(tables: Tables, level: Level) -> tuple[FloatArray, FloatArray]:
 
 def _kept_tail(batch: Batch) -> FloatArray:
     """Work after the last micro-batch with nothing offloaded. (n, S, Q) [ticks]"""
-    return batch.tail_stage[:, :, None] + weighted(windows(batch.shape).counts, batch.time.layer_tail)
+    return batch.time.stage_tail[:, :, None] + weighted(windows(batch.shape).counts, batch.time.layer_tail)
 
 
 def least_offload_tail(batch: Batch, level: Level) -> FloatArray:
     """Tail of whichever stage offloads at least low + 1 layers. (n,) [ticks]"""
     if level.none or level.everything:
         return np.full(len(batch), -np.inf)
-    each = batch.time.layer_tail.min(axis=-1) + np.minimum(batch.time.layer_offload.min(axis=-1), np.inf)
-    result: FloatArray = np.where(each >= 0, batch.tail_stage.min(axis=-1) + (level.low + 1) * each, -np.inf)
+    each = batch.time.layer_tail.min(axis=(1, 2)) + batch.time.layer_offload.min(axis=(1, 2))
+    result: FloatArray = np.where(each >= 0, batch.time.stage_tail.min(axis=-1) + (level.low + 1) * each, -np.inf)
     return result
 
 
 def host_fits(batch: Batch, offloaded: FloatArray) -> Any:
     """Whether every node holds what its stages keep on the host; `offloaded` layers by stage, one kind. (n,) bool"""
-    per_rank = batch.memory.host_constant + offloaded * batch.memory.host_layer.max(axis=-1)[:, None]
+    per_rank = batch.memory.host_constant + offloaded * batch.memory.host_layer.max(axis=-1)
+    capacity = np.broadcast_to(batch.memory.host_capacity, per_rank.shape)
     fits = np.zeros(len(batch), dtype=bool)
     for ranks in np.unique(batch.ranks_per_stage):
         at = batch.ranks_per_stage == ranks
-        loads = node_loads(int(ranks), batch.shape.stages, batch.gpus_per_node)
-        fits[at] = ((per_rank[at] @ loads.T) <= batch.memory.host_capacity[at, None]).all(axis=1)
+        loads = node_loads(int(ranks), batch.nodes)
+        fits[at] = ((per_rank[at] @ loads.T) <= capacity[at][:, np.argmax(loads > 0, axis=1)]).all(axis=1)
     return fits

@@ -76,12 +76,12 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = Fa
 def quick_time(batch: Batch, way: Way) -> FloatArray:
     """Micro-batches of a way, without looking at memory: what it recomputes, at least. (n,) [ticks]"""
     name, first, _ = way
-    every = counts_of(batch.shape)
-    modes = batch.time.layer[:, :, int(first)] if name == "mode" else batch.time.layer.min(axis=2)
-    total = batch.time_stage.sum(axis=1) + modes @ every
+    every, stages = counts_of(batch.shape), batch.time.stage.sum(axis=1)
+    modes = batch.time.layer[..., int(first)] if name == "mode" else batch.time.layer.min(axis=3)
+    total = stages + modes.min(axis=1) @ every
     if name == "count":
-        plain = batch.time_stage.sum(axis=1) + batch.time.layer[:, :, NONE] @ every
-        total = plain + first * batch.shape.stages * price(batch, NONE, FULL)[:, 0, 0]
+        plain = stages + batch.time.layer[..., NONE].min(axis=1) @ every
+        total = plain + first * batch.shape.stages * price(batch, NONE, FULL).min(axis=(1, 2))
     slowest = np.ceil(total / batch.shape.stages)
     result: FloatArray = batch.slope * slowest + np.maximum(total, slowest)
     return result
@@ -89,9 +89,10 @@ def quick_time(batch: Batch, way: Way) -> FloatArray:
 
 def quick_tail(batch: Batch, level: Level) -> FloatArray:
     """Work after the last micro-batch of a level, at least, with what does not depend on the layout. (n,) [ticks]"""
-    tail = batch.tail_stage.max(axis=1) + np.minimum(batch.time.layer_tail.min(axis=1), 0) * batch.shape.num_layers
+    layers, time = batch.shape.num_layers, batch.time
+    tail = time.stage_tail.max(axis=1) + np.minimum(time.layer_tail.min(axis=(1, 2)), 0) * layers
     if batch.shape.offloads:
-        tail = tail + np.minimum(batch.time.layer_offload.min(axis=1), 0) * batch.shape.num_layers
+        tail = tail + np.minimum(time.layer_offload.min(axis=(1, 2)), 0) * layers
         tail = np.maximum(tail, offload.least_offload_tail(batch, level))
     result: FloatArray = tail + batch.time.fixed
     return result

@@ -53,10 +53,10 @@ class Tables:
 
 
 def weighted(counts: FloatArray, by_kind: FloatArray) -> FloatArray:
-    """Sum over kinds: (S, Q, J) or (n, S, Q, J) counts, (n, J) values -> (n, S, Q)."""
-    total = counts[..., 0] * by_kind[:, None, None, 0]
+    """Sum over kinds: (S, Q, J) or (n, S, Q, J) counts, (n, P, J) values -> (n, S, Q)."""
+    total = counts[..., 0] * by_kind[:, :, None, 0]
     for kind in range(1, by_kind.shape[-1]):
-        total = total + counts[..., kind] * by_kind[:, None, None, kind]
+        total = total + counts[..., kind] * by_kind[:, :, None, kind]
     return total
 
 
@@ -103,13 +103,14 @@ def run_time(tables: Tables, mode: int) -> FloatArray:
     """Time of each window with all its layers in one mode, with the stage's constant. (n, S, Q) [ticks]"""
 
     def make(batch: Batch) -> FloatArray:
-        return batch.time_stage[:, :, None] + weighted(windows(batch.shape).counts, batch.time.layer[:, :, mode])
+        return batch.time.stage[:, :, None] + weighted(windows(batch.shape).counts, batch.time.layer[..., mode])
 
     return tables.get(("time", mode, mode), make)
 
 
-def _room(batch: Batch, saved: FloatArray) -> FloatArray:
-    return batch.memory.capacity[:, None, None] + saved
+def room(batch: Batch, saved: FloatArray) -> FloatArray:
+    """What each window may take when its stage frees `saved`. (n, S, Q) [KiB]"""
+    return batch.memory.capacity[:, :, None] + saved
 
 
 def _with_validity(batch: Batch, time: FloatArray, fits: Any) -> FloatArray:
@@ -120,7 +121,7 @@ def _with_validity(batch: Batch, time: FloatArray, fits: Any) -> FloatArray:
 def single(tables: Tables, saved: FloatArray, mode: int) -> StageTime:
     """All layers of the stage in one mode."""
     batch = tables.batch
-    time = _with_validity(batch, run_time(tables, mode), peak(tables, mode) <= _room(batch, saved))
+    time = _with_validity(batch, run_time(tables, mode), peak(tables, mode) <= room(batch, saved))
     length = np.broadcast_to(windows(batch.shape).length, time.shape)
     return StageTime(time, time, length * (mode != NONE))
 
@@ -128,7 +129,7 @@ def single(tables: Tables, saved: FloatArray, mode: int) -> StageTime:
 def pair_range(tables: Tables, saved: FloatArray, less: int, more: int) -> tuple[FloatArray, FloatArray]:
     """Fewest and most layers in mode `more`, the rest in `less`, both present; empty ranges where nothing fits."""
     batch = tables.batch
-    lacking = need(tables, less, more) - _room(batch, saved)[:, :, None, :]
+    lacking = need(tables, less, more) - room(batch, saved)[:, :, None, :]
     saving = (batch.memory.layer[..., less] - batch.memory.layer[..., more]).max(axis=-1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = lacking / saving
@@ -139,14 +140,14 @@ def pair_range(tables: Tables, saved: FloatArray, less: int, more: int) -> tuple
 
 
 def prices(batch: Batch, less: int, more: int) -> FloatArray:
-    """Extra time of one more layer in mode `more`, by kind. (n, J) [ticks]"""
+    """Extra time of one more layer in mode `more`, by kind. (n, P, J) [ticks]"""
     extra: FloatArray = batch.time.layer[..., more] - batch.time.layer[..., less]
     return extra
 
 
 def price(batch: Batch, less: int, more: int) -> FloatArray:
-    """Least extra time of one more layer in mode `more`. (n, 1, 1) [ticks]"""
-    least: FloatArray = prices(batch, less, more).min(axis=-1)[:, None, None]
+    """Least extra time of one more layer in mode `more`. (n, P, 1) [ticks]"""
+    least: FloatArray = prices(batch, less, more).min(axis=-1)[:, :, None]
     return least
 
 
@@ -156,7 +157,7 @@ def exactly(tables: Tables, saved: FloatArray, less: int, more: int, recomputed:
     saving = batch.memory.layer[..., less] - batch.memory.layer[..., more]
     left = need(tables, less, more) - _weighted_instants(recomputed, saving)
     time = run_time(tables, less) + weighted(recomputed, prices(batch, less, more))
-    return time, left.max(axis=2) <= _room(batch, saved)
+    return time, left.max(axis=2) <= room(batch, saved)
 
 
 def pair(tables: Tables, saved: FloatArray, less: int, more: int) -> StageTime:
@@ -183,7 +184,7 @@ def _tried(
     """
     count, high, relaxed = start
     batch = tables.batch
-    dear = (prices(batch, *modes).min(axis=-1) >= 0)[:, None, None]
+    dear = price(batch, *modes) >= 0
     count = _least_fitting(tables, saved, modes, count, high)
     possible, found = count > 0, np.zeros(count.shape, dtype=bool)
     reached = np.full(count.shape, np.inf)
@@ -216,7 +217,7 @@ def _least_fitting(
     """
     batch = tables.batch
     saving = batch.memory.layer[..., modes[0]] - batch.memory.layer[..., modes[1]]
-    monotone = ((saving.min(axis=(1, 2, 3)) >= 0) & (prices(batch, *modes).min(axis=-1) >= 0))[:, None, None]
+    monotone = (saving.min(axis=(2, 3)) >= 0)[:, :, None] & (price(batch, *modes) >= 0)
     low, top = count, np.where(monotone & (count > 0), np.minimum(high, windows(batch.shape).length), count)
     for _ in range(int(windows(batch.shape).length[-1]).bit_length()):
         if bool((low >= top).all()):

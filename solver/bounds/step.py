@@ -64,7 +64,7 @@ def free(batch: Batch, stages: Stages, level: Level) -> Pair:
 def split(batch: Batch, stages: Stages, level: Level, most: FloatArray) -> Pair:
     """Free layers of several kinds: rows whose first bound is at most `most` are divided exactly."""
     tau = slowest_stage(by_length(batch, stages.times), batch.shape.num_layers)
-    total = batch.time_stage.sum(axis=1) + batch.time.layer.min(axis=2) @ counts_of(batch.shape)
+    total = batch.time.stage.sum(axis=1) + batch.time.layer.min(axis=(1, 3)) @ counts_of(batch.shape)
     least = _least_tail(batch, stages, level)
     lower, upper = objective(batch, tau, np.maximum(total, tau), least), np.full(len(batch), np.inf)
     at = np.nonzero(lower <= most)[0]
@@ -87,9 +87,10 @@ def _divided(batch: Batch, stages: Stages, least: FloatArray) -> FloatArray:
 
 def _least_tail(batch: Batch, stages: Stages, level: Level) -> FloatArray:
     """Least work after the last micro-batch: of every stage, of their mean, of whichever stage offloads. (n,)"""
-    mean = np.ceil((batch.tail_stage.sum(axis=1) + batch.time.layer_tail @ counts_of(batch.shape)) / batch.shape.stages)
+    layers = batch.time.layer_tail.min(axis=1) @ counts_of(batch.shape)
+    mean = np.ceil((batch.time.stage_tail.sum(axis=1) + layers) / batch.shape.stages)
     if not level.none:
-        mean = np.where(batch.time.layer_offload.min(axis=-1) >= 0, mean, -np.inf)
+        mean = np.where(batch.time.layer_offload.min(axis=(1, 2)) >= 0, mean, -np.inf)
     each = np.where(windows(batch.shape).valid[None], stages.low_tail, np.inf).min(axis=2).max(axis=1)
     least: FloatArray = np.maximum.reduce([each, mean, offload.least_offload_tail(batch, level)])
     return least

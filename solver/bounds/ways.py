@@ -76,13 +76,16 @@ def _equal(tables: Tables, saved: FloatArray) -> StageTime:
     most = np.floor(high.min(axis=(1, 2)) / v) * v
     extra = stage.price(batch, NONE, FULL)
     fits: Any = fewest <= most
-    count = np.where(fits, np.where(extra[:, 0, 0] >= 0, fewest, most), 0)[:, None, None]
-    time = np.where(fits[:, None, None], stage.run_time(tables, NONE) + count * extra, np.inf)
+    dear: Any = (extra >= 0).all(axis=(1, 2))
+    count, plain = np.where(fits, np.where(dear, fewest, most), 0)[:, None, None], stage.run_time(tables, NONE)
+    # Where recomputing gains time in some pools only, each stage is bounded by its own better end of the range.
+    cheapest = np.where(extra >= 0, np.where(fits, fewest, 0)[:, None, None], np.where(fits, most, 0)[:, None, None])
+    time = np.where(fits[:, None, None], plain + cheapest * extra, np.inf)
+    reached = np.where(fits[:, None, None], plain + count * extra, np.inf)
     count = np.broadcast_to(count, time.shape)
     if batch.shape.kinds == 1:
-        return StageTime(time, time, count)
+        return StageTime(time, reached, count)
     exact, really = stage.exactly(tables, saved, NONE, FULL, windows(batch.shape).firsts(count))
     whole = fits & really.all(axis=(1, 2))
     reached = np.where(whole[:, None, None], exact, np.inf)
-    dear = (stage.prices(batch, NONE, FULL) >= 0).all(axis=-1)
     return StageTime(np.where((dear & fits)[:, None, None], exact, time), reached, count)

@@ -14,7 +14,7 @@ def used(row: Row, stage: StageVariables, s: int, i: int) -> Any:
     extreme = stage.most if row.selector[i] else stage.least
     working = row.working[s][i]
     work: Any = working[0] if len(set(working)) == 1 else weighted(working, extreme)
-    return row.constant[s][i] + layers + work - weighted(row.offload_saving, stage.offloaded_kinds)
+    return row.constant[s][i] + layers + work - weighted(row.offload_saving[s], stage.offloaded_kinds)
 
 
 def binding_instants(row: Row, s: int) -> tuple[int, ...]:
@@ -41,6 +41,6 @@ def build(model: cp_model.CpModel, row: Row, variables: Variables, *, peak: bool
     for s, stage in enumerate(variables.stages):
         for i in binding_instants(row, s):
             amount = used(row, stage, s, i)
-            model.add(amount <= row.capacity)
+            model.add(amount <= row.capacity[s])
             if peak:
                 model.add(amount <= variables.memory)

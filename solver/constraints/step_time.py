@@ -12,8 +12,8 @@ def build(model: cp_model.CpModel, row: Row, variables: Variables, *, least: int
         model.add(
             variables.tail
             >= row.tail_stage[s]
-            + weighted(row.tail_layer, stage.kinds)
-            + weighted(row.tail_offload, stage.offloaded_kinds)
+            + weighted(row.tail_layer[s], stage.kinds)
+            + weighted(row.tail_offload[s], stage.offloaded_kinds)
         )
     if least is not None:
         model.add(variables.time >= least)

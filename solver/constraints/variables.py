@@ -147,9 +147,11 @@ def build(model: cp_model.CpModel, row: Row) -> Variables:
             )
         )
         start = end
-    longest_time = max(row.time_stage) + longest * max(max(modes) for modes in row.time_layer)
-    most_tail = max(row.tail_stage) + longest * (max(0, *row.tail_layer) + max(0, *row.tail_offload))
-    least_tail = min(row.tail_stage) + longest * (min(0, *row.tail_layer) + min(0, *row.tail_offload))
+    slowest_layer = max(max(modes) for kinds in row.time_layer for modes in kinds)
+    longest_time = max(row.time_stage) + longest * slowest_layer
+    tails, moves = [t for kinds in row.tail_layer for t in kinds], [t for kinds in row.tail_offload for t in kinds]
+    most_tail = max(row.tail_stage) + longest * (max(0, *tails) + max(0, *moves))
+    least_tail = min(row.tail_stage) + longest * (min(0, *tails) + min(0, *moves))
     slowest, tail = model.new_int_var(0, longest_time, "slowest"), model.new_int_var(least_tail, most_tail, "tail")
     times = [model.new_int_var(0, longest_time, f"time{s}") for s in range(stages)]
     for s, stage in enumerate(built):
@@ -158,7 +160,11 @@ def build(model: cp_model.CpModel, row: Row) -> Variables:
     scale = row.virtual * row.micro_batches - 1
     time = scale * slowest + sum(times) + row.virtual * (tail + row.fixed)
     return Variables(
-        stages=tuple(built), slowest=slowest, tail=tail, time=time, memory=model.new_int_var(0, row.capacity, "memory")
+        stages=tuple(built),
+        slowest=slowest,
+        tail=tail,
+        time=time,
+        memory=model.new_int_var(0, max(row.capacity), "memory"),
     )
 
 
@@ -169,5 +175,5 @@ def weighted(coefficients: tuple[int, ...], amounts: tuple[Any, ...]) -> Any:
 
 def stage_time(row: Row, stage: StageVariables, s: int) -> Any:
     """Micro-batch time of stage s, as an expression."""
-    modes = (sum(row.time_layer[j][r] * stage.by_mode[r][j] for j in range(row.kinds)) for r in range(3))
+    modes = (sum(row.time_layer[s][j][r] * stage.by_mode[r][j] for j in range(row.kinds)) for r in range(3))
     return row.time_stage[s] + sum(modes)

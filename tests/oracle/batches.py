@@ -1,9 +1,11 @@
-"""Seeded random batches of the inner problem: coefficients that behave like prices, abilities of every kind."""
+"""Seeded random batches of the inner problem: coefficients that behave like prices, abilities of every kind, some with
+their stages in two pools.
+"""
 
 import numpy as np
 
 from solver.bounds.batch import Batch, Shape
-from solver.rounding import IntegerTime, StageMemory
+from solver.rounding import StageMemory, StageTimes
 
 
 def shape(rng: np.random.Generator) -> Shape:
@@ -42,41 +44,45 @@ def batch(seed: int, rows: int = 3) -> Batch:
     """A batch of random rows of one random shape."""
     rng = np.random.default_rng(seed)
     s, instants = shape(rng), 3
+    first = int(rng.integers(1, s.stages)) if s.stages > 1 and rng.random() < 0.35 else s.stages
+    lengths = [first, s.stages - first] if first < s.stages else [s.stages]
+    of_stage = np.repeat(np.arange(len(lengths)), lengths) if first < s.stages else np.zeros(1, dtype=int)
 
     def ints(low: int, high: int, *size: int) -> np.ndarray:
         return rng.integers(low, high + 1, size=(rows, *size)).astype(float)
 
+    def by_pool(low: int, high: int, *size: int) -> np.ndarray:
+        return ints(low, high, len(lengths), *size)[:, of_stage]
+
     kept = np.sort(ints(0, 40, s.stages, instants, s.kinds, 3), axis=-1)[..., ::-1]
-    spread = np.sort(ints(10, 60, s.kinds, 3), axis=-1)
+    spread = np.sort(by_pool(10, 60, s.kinds, 3), axis=-1)
     if rng.random() < 0.2:
         spread = rng.permuted(spread, axis=-1)
     memory = StageMemory(
         constant=ints(0, 60, s.stages, instants),
         layer=kept + ints(0, 20, 1, instants, s.kinds, 1),
         working=ints(0, 30, s.stages, instants, 3),
-        offload_saving=ints(0, 15, s.kinds),
-        capacity=ints(60, 260),
+        offload_saving=by_pool(0, 15, s.kinds),
+        capacity=by_pool(60, 260),
         host_constant=ints(0, 5, s.stages),
-        host_layer=ints(0, 6, s.kinds),
-        host_capacity=ints(5, 80),
+        host_layer=by_pool(0, 6, s.kinds),
+        host_capacity=by_pool(5, 80),
         selector=rng.integers(0, 2, instants).astype(float),
     )
-    time = IntegerTime(
+    time = StageTimes(
         layer=spread,
-        stage=ints(0, 40, 4),
-        layer_tail=ints(0, 10, s.kinds),
-        layer_offload=ints(0, 12, s.kinds),
-        stage_tail=ints(0, 30, 4),
+        stage=ints(0, 40, s.stages),
+        layer_tail=by_pool(0, 10, s.kinds),
+        layer_offload=by_pool(0, 12, s.kinds),
+        stage_tail=ints(0, 30, s.stages),
         fixed=ints(0, 50),
     )
     return Batch(
         shape=s,
         memory=memory,
         time=time,
-        time_stage=ints(0, 40, s.stages),
-        tail_stage=ints(0, 30, s.stages),
         micro_batches=rng.integers(1, 5, rows) * (s.stages if s.virtual > 1 else 1),
         ranks_per_stage=rng.choice([1, 2, 4], rows),
-        gpus_per_node=int(rng.choice([1, 2, 4])),
+        nodes=tuple((length, int(rng.choice([1, 2, 4]))) for length in lengths),
         max_time=np.where(rng.random(rows) < 0.8, np.inf, ints(100, 1500)),
     )

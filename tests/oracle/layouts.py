@@ -61,25 +61,27 @@ def layouts(row: Row) -> Iterator[tuple[StageLayout, ...]]:
 
 def pay(row: Row, layout: tuple[StageLayout, ...]) -> Paid:
     """Cost of a layout, by walking over its layers."""
-    start, times, tails, peaks, hosts = 0, [], [], [], []
+    start, times, tails, peaks, hosts, fits = 0, [], [], [], [], True
     for s, stage in enumerate(layout):
         kinds = row.order[start : start + stage.layers]
         modes = [2] * stage.full + [1] * stage.selective + [0] * (stage.layers - stage.full - stage.selective)
-        times.append(row.time_stage[s] + sum(row.time_layer[k][m] for k, m in zip(kinds, modes, strict=True)))
+        times.append(row.time_stage[s] + sum(row.time_layer[s][k][m] for k, m in zip(kinds, modes, strict=True)))
         host_kinds = kinds[: stage.offloaded]
         tails.append(
-            row.tail_stage[s] + sum(row.tail_layer[k] for k in kinds) + sum(row.tail_offload[k] for k in host_kinds)
+            row.tail_stage[s]
+            + sum(row.tail_layer[s][k] for k in kinds)
+            + sum(row.tail_offload[s][k] for k in host_kinds)
         )
         for i in range(len(row.selector)):
             used = row.constant[s][i] + sum(row.layer[s][i][k][m] for k, m in zip(kinds, modes, strict=True))
             extreme = modes[0] if row.selector[i] else modes[-1]
-            peaks.append(used + row.working[s][i][extreme] - sum(row.offload_saving[k] for k in host_kinds))
-        hosts.append(row.host_constant[s] + sum(row.host_layer[k] for k in host_kinds))
+            peaks.append(used + row.working[s][i][extreme] - sum(row.offload_saving[s][k] for k in host_kinds))
+            fits = fits and peaks[-1] <= row.capacity[s]
+        hosts.append(row.host_constant[s] + sum(row.host_layer[s][k] for k in host_kinds))
         start += stage.layers
     v, m = row.virtual, row.micro_batches
     time = v * m * max(times) - max(times) + sum(times) + v * max(tails) + v * row.fixed
-    fullest = max(sum(n * h for n, h in zip(pattern, hosts, strict=True)) for pattern in row.node_loads)
-    fits = (
-        max(peaks) <= row.capacity and fullest <= row.host_capacity and (row.max_time is None or time <= row.max_time)
-    )
+    for pattern, capacity in zip(row.node_loads, row.host_capacity, strict=True):
+        fits = fits and sum(n * h for n, h in zip(pattern, hosts, strict=True)) <= capacity
+    fits = fits and (row.max_time is None or time <= row.max_time)
     return Paid(time, max(peaks), fits)

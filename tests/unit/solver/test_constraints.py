@@ -25,17 +25,17 @@ ROW = Row(
     layer=((((9, 6, 2),),),) * 2,
     working=(((1, 2, 7),),) * 2,
     selector=(1,),
-    offload_saving=(3,),
-    capacity=60,
+    offload_saving=((3,), (3,)),
+    capacity=(60, 60),
     host_constant=(5, 5),
-    host_layer=(4,),
-    host_capacity=30,
+    host_layer=((4,), (4,)),
+    host_capacity=(30, 30),
     node_loads=((1, 0), (0, 1)),
-    time_layer=((10, 11, 15),),
+    time_layer=(((10, 11, 15),),) * 2,
     time_stage=(5, 9),
     tail_stage=(1, 2),
-    tail_layer=(1,),
-    tail_offload=(2,),
+    tail_layer=((1,), (1,)),
+    tail_offload=((2,), (2,)),
     fixed=7,
 )
 
@@ -114,11 +114,13 @@ def test_device_memory_counts_layers_working_set_and_savings() -> None:
 
     plain = {"layers0": 5, "full0": 0, "selective0": 0, "offloaded0": 0}
     assert allowed(ROW, build, **plain), "10 + 5 x 9 + 1 = 56"
-    assert not allowed(replace(ROW, capacity=55), build, **plain)
-    assert allowed(replace(ROW, capacity=53), build, **{**plain, "offloaded0": 1})
+    assert not allowed(replace(ROW, capacity=(55, 60)), build, **plain)
+    assert allowed(replace(ROW, capacity=(53, 60)), build, **{**plain, "offloaded0": 1})
     mixed = {"layers0": 5, "full0": 1, "selective0": 0, "offloaded0": 0}
-    assert allowed(replace(ROW, capacity=55), build, **mixed), "10 + 4 x 9 + 2 + 7 = 55: the first layer's working set"
-    assert not allowed(replace(ROW, capacity=54), build, **mixed)
+    assert allowed(replace(ROW, capacity=(55, 60)), build, **mixed), (
+        "10 + 4 x 9 + 2 + 7 = 55: the first layer's working set"
+    )
+    assert not allowed(replace(ROW, capacity=(54, 60)), build, **mixed)
 
 
 def test_instants_that_another_covers_are_left_out() -> None:
@@ -135,7 +137,7 @@ def test_instants_that_another_covers_are_left_out() -> None:
 
 
 def test_host_memory_is_shared_by_the_stages_of_a_node() -> None:
-    alone, together = ROW, replace(ROW, node_loads=((2, 2),))
+    alone, together = ROW, replace(ROW, node_loads=((2, 2),), host_capacity=(30,))
     assert allowed(alone, host_memory.build, offloaded0=3, offloaded1=3)
     assert allowed(together, host_memory.build, offloaded0=1, offloaded1=0)
     assert not allowed(together, host_memory.build, offloaded0=2, offloaded1=1), "2 (5 + 8) + 2 (5 + 4) = 44 above 30"

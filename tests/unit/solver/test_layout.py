@@ -45,4 +45,8 @@ def test_prefix_counts_add_up() -> None:
     ],
 )
 def test_ranks_of_a_node(ranks: int, stages: int, per_node: int, expected: list[list[int]]) -> None:
-    assert node_loads(ranks, stages, per_node).tolist() in (expected, expected[::-1])
+    assert node_loads(ranks, ((stages, per_node),)).tolist() in (expected, expected[::-1])
+
+
+def test_ranks_of_nodes_in_two_pools() -> None:
+    assert node_loads(2, ((2, 4), (1, 8))).tolist() == [[2, 2, 0], [0, 0, 2]]
