@@ -19,6 +19,7 @@ from planner.datasets.header import read_directory
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import HELD_OUT, Sample, held_out, samples
 from planner.fitting.fit import Fitted, fitted
+from planner.fitting.left_out import LOOSER, sources_left_out
 from planner.fitting.robust import Problem, solve
 from planner.fitting.shipping import folder
 from planner.validate import ValidationReport, validate
@@ -206,6 +207,15 @@ def ablations(result: Fitted, found: Sequence[Sample]) -> list[str]:
     return table(("removed", *shown), [[name, *(percent(errors.get(key)) for key in shown)] for name, errors in rows])
 
 
+def unseen(result: Fitted, found: Sequence[Sample]) -> list[str]:
+    """Whole sources left out of the fit."""
+    rows = [
+        [e.group, str(e.rows), percent(e.median_ape), percent(e.mape), percent(e.bias), percent(e.loose_median_ape)]
+        for e in sources_left_out(result, found)
+    ]
+    return table(("source left out", "rows", "median", "mean", "bias", f"median, priors {LOOSER:.0f} x as wide"), rows)
+
+
 def picture(report: ValidationReport, quantity: str, title: str, unit: str, scale: float, file: Path) -> None:
     """Predicted against measured, logarithmic, with the line of equality and 10 % either side."""
     points = [
@@ -257,6 +267,7 @@ def document(*, quick: bool) -> str:
     )
     for quantity, title, unit, scale, file in pictures:
         picture(report, quantity, f"{title} of published runs", unit, scale, ROOT / "docs" / file)
+    result = fitted(found, calibration)
     ran_out = sum(c.quantity == "verdict" and c.used and c.row.outcome == "oom" for c in report.comparisons)
     mean = korthikanti()
     parts = {
@@ -266,10 +277,11 @@ def document(*, quick: bool) -> str:
         "korthikanti": percent(mean),
         "time_coverage": coverage(report, "step_time"),
         "held_time_coverage": coverage(held, "step_time"),
+        "unseen": unseen(result, found),
         "ranking": ranking(report),
         "noise": f"{calibration('ranking_noise'):.0%}",
         "noise_source": calibration.factors["ranking_noise"].source,
-        "ablations": kept_ablations() if quick else ablations(fitted(found, calibration), found),
+        "ablations": kept_ablations() if quick else ablations(result, found),
         "memory_errors": errors(report, held, "peak_memory"),
         "memory_coverage": coverage(report, "peak_memory"),
         "held_memory_coverage": coverage(held, "peak_memory"),

@@ -1,8 +1,8 @@
 """Writes docs/verdicts.md from the shipped measurements: `python docs/generate_verdicts.py`."""
 
-from importlib.resources import as_file, files
 from pathlib import Path
 
+from planner.validate import validate
 from planner.validate.verdicts import judged_rows, verdict_section
 
 HEAD = """# Fits or not, at every risk
@@ -24,8 +24,7 @@ What the failures teach:
 
 def main() -> None:
     """Write the page."""
-    with as_file(files("calibration_data") / "measurements") as folder:
-        text = HEAD + verdict_section(judged_rows(Path(folder))) + TAIL
+    text = HEAD + verdict_section(judged_rows(validate().comparisons)) + TAIL
     Path(__file__).with_name("verdicts.md").write_text(text, encoding="utf-8")
 
 

@@ -27,6 +27,10 @@ HEADER: Final = (
     "hfu", "peak_mem_gb", "mem_kind", "outcome", "notes",
 )  # fmt: skip
 """The common header, in its order."""
+TIMES: Final = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
+"""The three spellings of how long a step took."""
+UNREAD: Final = ("tflops_per_gpu", "mfu", "hfu")
+"""Columns that no prediction and no comparison reads."""
 
 
 class Measurement(Spec):
@@ -82,13 +86,17 @@ class Measurement(Spec):
 
     facts: Mapping[str, str] = Field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
-    """Columns whose cell is no number, or no positive one; such a row is never used."""
+    """Columns whose cell is no number, or no positive one. A row is not used for what needs them."""
+
+    @property
+    def unreadable_inputs(self) -> tuple[str, ...]:
+        """Those of them that predictions need."""
+        return tuple(key for key in self.unreadable if key not in (*TIMES, *UNREAD, "peak_mem_gb"))
 
     @property
     def states_time(self) -> bool:
         """Whether the row says how long a step took, in any of the three spellings."""
-        stated = ("step_time_s", "tokens_per_s_per_gpu", "samples_per_s")
-        return any(getattr(self, key) is not None or key in self.unreadable for key in stated)
+        return any(getattr(self, key) is not None or key in self.unreadable for key in TIMES)
 
     @property
     def states_memory(self) -> bool:

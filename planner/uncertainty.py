@@ -30,17 +30,23 @@ def knowledge_class(job: Job, configuration: Configuration, calibration: Calibra
     return "new_device" if of_framework >= enough else "unseen"
 
 
+def kin_class(known: KnowledgeClass, *, kin: bool) -> KnowledgeClass:
+    """A framework that is only kin to a measured one is no known stack, even on a known device."""
+    return "new_device" if kin and known == "known_stack" else known
+
+
 def step_interval(
-    job: Job, configuration: Configuration, calibration: Calibration, step_seconds: float
+    job: Job, configuration: Configuration, calibration: Calibration, step_seconds: float, *, kin: bool = False
 ) -> dict[Level, tuple[float, float]]:
     """Central intervals of the step time. [s]
 
-    Factors on the prediction from the stack's own past errors where it has enough of them, else from its class's.
+    Factors on the prediction from the stack's own past errors where it has enough of them, else from its class's. `kin`:
+    the framework is only priced as this one.
 
     Raises:
         MissingCalibration: the calibration states no spread.
     """
-    known = knowledge_class(job, configuration, calibration)
+    known = kin_class(knowledge_class(job, configuration, calibration), kin=kin)
     names: list[str] = [known]
     if known == "known_stack":
         experts = [f"{known}_moe"] if job.model.moe is not None else []

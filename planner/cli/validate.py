@@ -36,7 +36,7 @@ def validate_command(
         return
     from planner.validate import render, validate
 
-    with output.progress("validating", quiet=as_json) as report:
+    with output.progress("validating", quiet=False) as report:
         found = validate(data, progress=_counted(report))
     _write(rows, found.rows_csv)
     if as_json:
@@ -50,7 +50,7 @@ def _score(cases: Path, rows: Path | None, *, as_json: bool) -> None:
     from planner.validate.case_table import render_cases
     from planner.validate.cases import score_cases
 
-    with output.progress("answering", quiet=as_json) as report:
+    with output.progress("answering", quiet=False) as report:
         found = score_cases(cases, progress=_counted(report))
     _write(rows, found.rows_csv)
     if as_json:

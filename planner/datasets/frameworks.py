@@ -56,6 +56,8 @@ class FrameworkReading:
     """Whether its arguments default to dropout above 0."""
     functional_test: bool = False
     """Whether its rows are tests of small models."""
+    kin: bool = False
+    """Whether it is priced as a framework that it only resembles: no published run of its own is behind that."""
     kept_outputs: bool = False
     """Whether its loop holds the model's outputs through backward."""
 
@@ -64,7 +66,8 @@ _3D: Final = frozenset({"tp", "pp"})
 _ALL: Final = frozenset({"tp", "pp", "cp", "ep"})
 _NONE: Final[frozenset[str]] = frozenset()
 _TRANSFORMERS: Final = (
-    r"peft|trl|transformers|hugging ?face|\bhf\b|unsloth|axolotl|llama-?factory|swift|pytorch|torch|ddp"
+    r"peft|trl|transformers|hugging ?face|\bhf\b|accelerate|unsloth|axolotl|llama-?factory|swift|fastchat|alpaca"
+    r"|nanogpt|mingpt|pytorch|torch|ddp"
 )
 # Loops: `outputs = model(...); outputs.loss.backward()` holds the outputs, transformers' Trainer drops them.
 # Losses: llm-foundry's MPT trains with flash-attention's fused cross-entropy (loss_fn: fused_crossentropy), torchtune's
@@ -83,16 +86,17 @@ FRAMEWORKS: Final = (
     FrameworkReading(
         r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules=True, memory_unit="GiB"
     ),
-    FrameworkReading(r"automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True),
+    FrameworkReading(r"automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, kin=True),
     FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
     FrameworkReading(
         r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True, functional_test=True
     ),
     FrameworkReading(r"megatron.*v[12]\.\d", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"oneflow", "megatron-deepspeed", _3D),  # its actors reduce gradients while the backward runs
-    FrameworkReading(r"megatron|internevo|internlm|primus|nanotron", "megatron", _ALL, overlap=False),
+    FrameworkReading(r"internevo|internlm|primus|nanotron|mindspeed", "megatron", _ALL, overlap=False, kin=True),
+    FrameworkReading(r"megatron", "megatron", _ALL, overlap=False),
     FrameworkReading(
-        r"litgpt",
+        r"lit-?gpt|lit-?llama",
         "fsdp",
         _NONE,
         zero_stage=3,
@@ -121,14 +125,17 @@ FRAMEWORKS: Final = (
     FrameworkReading(
         r"composer|llm-foundry", "fsdp", _NONE, zero_stage=3, pure=True, cross_entropy="fused", reduce_bytes=2.0
     ),
-    FrameworkReading(r"fsdp", "fsdp", _NONE, zero_stage=3),
+    FrameworkReading(r"fsdp|fairscale", "fsdp", _NONE, zero_stage=3, kin=True),
+    # JAX stacks shard parameters over all devices unless told otherwise (MaxText ici_fsdp_parallelism=-1).
+    FrameworkReading(r"maxtext|levanter|\bjax\b|\bflax\b|paxml|olmo", "fsdp", _ALL, zero_stage=3, kin=True),
     FrameworkReading(r"deepspeed|zero", "deepspeed", _3D, zero_stage=None),
-    FrameworkReading(r"colossal-?ai|gemini", "fsdp", _3D, zero_stage=3),
+    FrameworkReading(r"gemini", "fsdp", _3D, zero_stage=3, kin=True),
+    FrameworkReading(r"colossal-?ai", "megatron", _ALL, zero_stage=1, kin=True),  # HybridParallelPlugin(zero_stage=1)
     FrameworkReading(
         r"peft method_comparison", "ddp", _NONE, pure=True, lora=(8, "qv"), kept_outputs=True, empties_cache=True
     ),
     FrameworkReading(r"transformers \+ peft", "ddp", _NONE, lora=(8, "qv"), kept_outputs=True),
-    FrameworkReading(_TRANSFORMERS, "ddp", _NONE, lora=(8, "qv")),
+    FrameworkReading(_TRANSFORMERS, "ddp", _NONE, lora=(8, "qv"), kin=True),
 )
 
 
@@ -149,7 +156,9 @@ def framework_of(row: Measurement) -> tuple[FrameworkReading, str]:
             return reading, ""
     splits = any((degree or 1) > 1 for degree in (row.tp, row.pp, row.ep))
     backend: Backend = "megatron" if splits else "fsdp" if row.zero_stage else "ddp"
-    return FrameworkReading("", backend, _ALL, zero_stage=None), f"framework: {row.framework} priced as {backend}"
+    return FrameworkReading(
+        "", backend, _ALL, zero_stage=None, kin=True
+    ), f"framework: {row.framework} priced as {backend}"
 
 
 def backend_of(reading: FrameworkReading, zero_stage: int, *, splits: bool) -> Backend:

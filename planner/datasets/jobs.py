@@ -11,6 +11,7 @@ from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import LoraSpec, TrainingSpec
+from planner.datasets.batches import batch_of
 from planner.datasets.clusters import pool_of
 from planner.datasets.facts import framework_changes, open_losses, unmodelled, unsaid
 from planner.datasets.frameworks import FrameworkReading, backend_of, framework_of
@@ -52,6 +53,8 @@ class Case:
     """Loss implementations that may have run instead of the priced one: names, and their changes of the facts."""
     unmodelled: str = ""
     """Why its memory cannot be predicted; "" where it can."""
+    kin: bool = False
+    """Its framework is priced as one that it only resembles."""
     pure_low_precision: bool = False
     """Weights, gradients and optimizer states have the 16-bit dtype; there is no fp32 copy."""
 
@@ -79,8 +82,8 @@ def case_of(row: Measurement) -> Case:
         Unusable: a needed field is blank, unknown or contradicts another; `str` is the reason that is counted.
     """
     row = with_recipe(row)
-    if row.unreadable:
-        raise Unusable(f"unreadable cell: {row.unreadable[0]}")
+    if row.unreadable_inputs:
+        raise Unusable(f"unreadable cell: {row.unreadable_inputs[0]}")
     if row.facts.get("degrees") == "inconsistent":
         raise Unusable("printed degrees contradict the world size")
     reading, of_framework = framework_of(row)
@@ -121,6 +124,7 @@ def case_of(row: Measurement) -> Case:
         open_attention=unsaid(row, configuration.backend.name, configuration.attention),
         open_losses=open_losses(row, configuration.backend.name),
         unmodelled=unmodelled(row),
+        kin=reading.kin,
         pure_low_precision=pure,
     )
 
@@ -152,7 +156,7 @@ def degrees_of(row: Measurement, reading: FrameworkReading, model: ModelSpec) ->
     if tp * pp * cp * dp != world:
         raise Unusable("printed degrees contradict the world size")
     zero, of_zero = _zero_stage(row, reading, dp)
-    micro, accumulation, of_batch = _batch(row, dp)
+    micro, accumulation, of_batch = batch_of(row, dp)
     return Degrees(
         tp=tp, pp=pp, cp=cp, ep=_expert_parallel(row, reading, model), dp=dp, vpp=row.vpp or 1, zero_stage=zero,
         micro_batch=micro, grad_accum=accumulation, assumed=tuple(text for text in (of_zero, of_batch) if text),
@@ -177,21 +181,6 @@ def _zero_stage(row: Measurement, reading: FrameworkReading, dp: int) -> tuple[i
     if reading.zero_stage is None:
         raise Unusable("zero_stage not stated")
     return reading.zero_stage, f"zero_stage: not stated, {reading.zero_stage} assumed for {row.framework}"
-
-
-def _batch(row: Measurement, dp: int) -> tuple[int, int, str]:
-    micro, accumulation, batch = row.micro_batch, row.grad_accum, row.global_batch_seqs
-    if micro is None and batch is not None and accumulation is not None and batch % (dp * accumulation) == 0:
-        micro = batch // (dp * accumulation)
-    if micro is None:
-        raise Unusable("micro-batch not stated")
-    if batch is not None:
-        if batch % (micro * dp):
-            raise Unusable("global batch is no multiple of micro-batch x dp")
-        return micro, batch // (micro * dp), ""
-    if accumulation is not None:
-        return micro, accumulation, ""
-    return micro, 1, "grad_accum: global batch not stated, 1 assumed"
 
 
 def _lora(row: Measurement, reading: FrameworkReading, method: str) -> tuple[LoraSpec | None, str]:

@@ -11,17 +11,19 @@ from planner.measurement import Measurement
 _PRECISIONS: Final[tuple[tuple[str, Precision], ...]] = (
     (r"fp8|float8", "fp8"),
     (r"bf16|bfloat16", "bf16"),
-    (r"fp16|float16|half", "fp16"),
+    (r"fp16|float16|half|^16\b|\bo[12]\b", "fp16"),
     (r"fp32|float32|tf32", "fp32"),
 )
+# Optimizers by what they keep: Adam's two moments, one moment as Lion, factored or projected moments as Adafactor.
 _OPTIMIZERS: Final[tuple[tuple[str, Optimizer], ...]] = (
     (r"1bit|onebit", "1-bit-adam"),
     (r"muon", "muon"),
     (r"8bit", "adamw-8bit"),
     (r"adafactor", "adafactor"),
-    (r"lion", "lion"),
+    (r"came\b|galore|apollo", "adafactor"),
+    (r"lion|rmsprop|adagrad|adam-?mini", "lion"),
     (r"sgd", "sgd"),
-    (r"adam", "adamw"),
+    (r"adam|lamb|sophia|adan\b|prodigy|distributed", "adamw"),
 )
 
 
@@ -39,7 +41,14 @@ def precision_of(row: Measurement) -> tuple[Precision, str]:
     for pattern, name in _PRECISIONS:
         if re.search(pattern, text):
             return name, ""
+    if re.search(r"mixed|amp\b", text) or (method_of(row) == "qlora" and re.search(r"4[- ]?bit|nf4|int4", text)):
+        assumed: Precision = "fp16" if _BEFORE_AMPERE.search(row.gpu) else "bf16"
+        return assumed, f"dtype: {row.precision} does not say which, {assumed} assumed"
     raise Unusable(f"precision not known: {row.precision}")
+
+
+_BEFORE_AMPERE: Final = re.compile(r"v100|\bt4|p100|p40|titan|rtx-? ?(?:20|6000|8000)", re.IGNORECASE)
+"""Devices without bf16 products."""
 
 
 def is_pure(row: Measurement, reading: FrameworkReading) -> bool:
@@ -53,17 +62,23 @@ def is_pure(row: Measurement, reading: FrameworkReading) -> bool:
     return bool(re.search(r"true|pure", text)) or reading.pure or row.method.lower() in {"lora", "qlora"}
 
 
+_RECOMPUTES: Final[tuple[tuple[str, Recompute], ...]] = (
+    (r"selective|sac\b|per[- ]?op|op\b|attn|attention|core|partial|moe|mlp|mla", "selective"),
+    (r"none|no\b|false|off|disabled|n\b|0$", "none"),
+    (
+        r"full|yes|true|on\b|y$|1$|enabled|all\b|uniform|block|gradient|activation|per[- ]?layer|ac\b|ckpt|checkpoint",
+        "full",
+    ),
+)
+"""How tables say it; the first that the text begins with."""
+
+
 def recompute_of(row: Measurement, reading: FrameworkReading) -> tuple[Recompute, str]:
     """How much of the forward pass is repeated, and what had to be assumed for it."""
     text = row.recompute.lower()
-    if text.startswith(
-        ("full", "yes", "true", "on", "uniform", "block", "gradient", "activation", "ckpt", "checkpoint")
-    ):
-        return "full", ""
-    if text.startswith(("selective", "sac", "op", "attn", "attention", "partial")):
-        return "selective", ""
-    if text.startswith(("none", "no", "false", "off")):
-        return "none", ""
+    for pattern, name in _RECOMPUTES:
+        if re.match(pattern, text):
+            return name, ""
     if text not in {"", "unknown", "?"}:
         raise Unusable(f"recompute not known: {row.recompute}")
     if reading.recompute is not None:
@@ -81,7 +96,7 @@ def attention_of(row: Measurement, backend: Backend) -> tuple[Attention, str]:
         return "sdpa", ""
     if flag(row, "transformer_engine") is False and not text.startswith("yes"):
         return "eager", ""  # Megatron-LM's own attention materialises its scores
-    if re.match(r"yes|true|fused|flash|fa[23]?\b|cudnn", text):
+    if re.match(r"yes|true|fused|flash|fa[234]?\b|cudnn|te\b|triton|ring|cutlass|aiter|ck\b|v?[1-4](?:\.|$)", text):
         return "flash", ""
     if re.match(r"no|false|eager|math|unfused", text):
         return "eager", ""
@@ -115,9 +130,15 @@ def method_of(row: Measurement) -> Method:
     for name in names:
         if text.startswith(name):
             return name
-    if text in {"", "pretrain", "sft"}:
+    if re.match(_WHOLE, text):
         return "full"
+    if re.search(_ADAPTERS, text):
+        raise Unusable("adapter is not LoRA")
     raise Unusable(f"method not known: {row.method}")
+
+
+_WHOLE: Final = r"$|(?:continued |continual )?pre-?train|sft\b|ft\b|fine-?tun|supervised|cpt\b|train"
+_ADAPTERS: Final = r"dora|ia3|prefix|p-?tuning|prompt|vera|oft|adapter|lokr|loha"
 
 
 def runs_in_backward(row: Measurement, reading: FrameworkReading) -> bool:
@@ -129,9 +150,15 @@ def runs_in_backward(row: Measurement, reading: FrameworkReading) -> bool:
 
 
 def offload_of(row: Measurement) -> tuple[bool, bool, bool]:
-    """Whether optimizer states, parameters and activations live on the host."""
+    """Whether optimizer states, parameters and activations live on the host.
+
+    A bare `cpu` is the optimizer's, as in ZeRO-Offload, and the parameters' too where they are sharded.
+    """
     text = row.offload.lower()
-    return "optim" in text, "param" in text, "activation" in text
+    parts = "optim" in text, "param" in text, "activation" in text
+    if any(parts) or not re.search(r"cpu|host|nvme|yes|true|zero|infinity", text):
+        return parts
+    return True, row.zero_stage == 3, False
 
 
 def flag(row: Measurement, fact: str) -> bool | None:

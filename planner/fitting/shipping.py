@@ -74,7 +74,7 @@ def residual_factors(result: Fitted, found: tuple[Sample, ...]) -> dict[str, Fac
         "known_stack_runs": Factor(value=FEWEST_ROWS, unit="runs", source=fewest),
         "ranking_noise": Factor(value=float(f"{expm1(noise):.2g}"), source=rule),
         "step_time_widening": Factor(value=1.0, source="a site's few runs replace it for their device"),
-        **quantile_factors(result, judged, models),
+        **quantile_factors(result, judged),
         **counted_runs(found),
     }
 

@@ -12,9 +12,9 @@ from cost_models.errors import MeshwrightError, MissingCalibration
 from cost_models.ledger import MemoryLedger, TimeLedger
 from planner.datasets.jobs import Case, case_of
 from planner.datasets.unusable import Unusable
-from planner.measurement import Measurement
-from planner.plan import Verdict
-from planner.uncertainty import memory_interval, step_interval
+from planner.measurement import TIMES, Measurement
+from planner.plan import KnowledgeClass, Verdict
+from planner.uncertainty import kin_class, knowledge_class, memory_interval, step_interval
 from planner.validate.parts import part_of
 from planner.validate.peaks import (
     OOM_RISK,
@@ -27,6 +27,7 @@ from planner.validate.peaks import (
     replaced_facts,
     stated_peaks,
 )
+from planner.validate.row_verdict import RECOMPUTE_OPEN, Drawn, device_verdict, drawn_verdict
 
 __all__ = [
     "OOM_RISK", "Comparison", "Pricing", "compare", "device_verdict", "memory_kind", "peak_allocated", "replaced_facts",
@@ -39,7 +40,7 @@ _QUANTITY_OF: Final[Mapping[MemoryKind, Quantity]] = {
     "allocated": "peak_allocated", "reserved": "peak_reserved", "device": "peak_device",
 }  # fmt: skip
 _MEMORY_NEEDS: Final = {
-    "recompute": "recompute not stated",
+    "recompute": RECOMPUTE_OPEN,
     "vocab": "vocabulary not stated",
     "precision": "precision not modelled",
 }
@@ -57,17 +58,24 @@ class Comparison:
     predicted: float | None = None
     unit: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    verdict: Verdict | None = None
+    drawn: Drawn | None = None
     assumed: tuple[str, ...] = ()
     part: str = ""
     """Part of the source that is reported apart."""
     scenarios: tuple[tuple[str, float], ...] = ()
     """Predictions under the choices that the row leaves open, the priced one first; empty where none is."""
+    known: KnowledgeClass | None = None
+    """What published runs say of the stack; of step times."""
 
     @property
     def used(self) -> bool:
         """Whether the row counts."""
         return not self.reason
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Fits or not, where that is the quantity."""
+        return None if self.drawn is None else self.drawn.verdict
 
     @property
     def error(self) -> float | None:
@@ -185,8 +193,9 @@ def _step_time(row: Measurement, case: Case, calibration: Calibration, pricing: 
     step = _finite(pricing.time(case).step_seconds)
     intervals: dict[str, tuple[float, float]] = {}
     with suppress(MissingCalibration):
-        intervals.update(step_interval(case.job, case.configuration, calibration, step).items())
-    return Comparison(row, "step_time", "", measured, step, "s", intervals, None, case.assumed)
+        intervals.update(step_interval(case.job, case.configuration, calibration, step, kin=case.kin).items())
+    known = kin_class(knowledge_class(case.job, case.configuration, calibration), kin=case.kin)
+    return Comparison(row, "step_time", "", measured, step, "s", intervals, None, case.assumed, known=known)
 
 
 def _time_reason(row: Measurement, case: Case) -> str:
@@ -209,6 +218,9 @@ def measured_step(row: Measurement, case: Case) -> float:
     Raises:
         Unusable: only a rate is stated and its sequences have no one length, so that it makes no step.
     """
+    broken = [key for key in TIMES if key in row.unreadable]
+    if broken:
+        raise Unusable(f"unreadable cell: {broken[0]}")
     if row.step_time_s is not None:
         return row.step_time_s
     if row.facts.get("lengths") == "variable":
@@ -220,31 +232,29 @@ def measured_step(row: Measurement, case: Case) -> float:
 
 
 def _memory_side(row: Measurement, case: Case, pricing: Pricing) -> list[Comparison]:
-    """Peaks and verdict share one ledger per case."""
-    quantities: list[Quantity] = ["peak_memory"] if row.states_memory else []
-    quantities += ["verdict"] if row.states_outcome else []
-    reason = case.unmodelled or _memory_reason(case)
-    if reason:
-        return [Comparison(row, quantity, reason) for quantity in quantities]
+    """Peaks and verdict share one ledger per case; a verdict needs less than a peak does."""
+    reason = case.unmodelled or memory_reason(case)
 
     def price(priced: Case) -> MemoryLedger:
         ledger = pricing.memory(priced)
         _finite(ledger.conservative_bytes)
         return ledger
 
-    found = _peaks(row, case, price, pricing.replay) if row.states_memory else []
+    def verdict() -> Comparison:
+        drawn = drawn_verdict(row, case, price, recompute_open=reason == RECOMPUTE_OPEN)
+        return Comparison(row, "verdict", drawn=drawn, assumed=case.assumed)
+
+    found: list[Comparison] = []
+    if row.states_memory:
+        found += [Comparison(row, "peak_memory", reason)] if reason else _peaks(row, case, price, pricing.replay)
     if row.states_outcome:
-        found.append(_guarded(row, "verdict", lambda: _verdict(row, case, price)))
+        closed = reason and reason != RECOMPUTE_OPEN
+        found.append(Comparison(row, "verdict", reason) if closed else _guarded(row, "verdict", verdict))
     return found
 
 
-def _verdict(row: Measurement, case: Case, price: Callable[[Case], MemoryLedger]) -> Comparison:
-    if case.ambiguous_device:
-        raise Unusable("ambiguous device")
-    return Comparison(row, "verdict", verdict=device_verdict(price(case)), assumed=case.assumed)
-
-
-def _memory_reason(case: Case) -> str:
+def memory_reason(case: Case) -> str:
+    """Why no peak can be predicted, of what was assumed; "" where one can."""
     for text in case.assumed:
         key = text.partition(":")[0]
         if key in _MEMORY_NEEDS:
@@ -282,10 +292,3 @@ def _one_peak(
         row, "peak_memory", "", found.measured, found.predicted, "bytes", found.intervals, None, assumed,
         scenarios=found.scenarios,
     )  # fmt: skip
-
-
-def device_verdict(ledger: MemoryLedger) -> Verdict:
-    """The verdict on device memory alone: a measured row says nothing of its host's."""
-    if ledger.conservative_bytes <= ledger.usable_bytes:
-        return "fits"
-    return "at_risk" if ledger.device_bytes <= ledger.usable_bytes else "does_not_fit"

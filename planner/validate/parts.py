@@ -8,6 +8,7 @@ from planner.uncertainty import SMALL_WIDTH
 
 NODE: Final = 8
 """Devices of the one node of vTrain's composed table."""
+_METHODS: Final = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 
 
 def part_of(row: Measurement, case: Case) -> str:
@@ -17,7 +18,9 @@ def part_of(row: Measurement, case: Case) -> str:
     parts = {
         "vtrain": "multi-node" if configuration.world_size > NODE else "single-node",
         "megatron-bridge": experts,
-        "simumax": experts,
+        "simumax": "CP" if configuration.context_parallel > 1 and not job.model.moe else experts,
+        "litgpt": _METHODS[job.training.method],
+        "peft": _METHODS[job.training.method],
         "bigscience": job.device.family,
         "megatron-ci": "toy" if job.model.hidden_size < SMALL_WIDTH else "real",
     }

@@ -22,7 +22,7 @@ OOM_RISK: Final = 0.01
 """Risk at which verdicts are drawn, the default of a request."""
 _GB: Final = 10**9
 _KINDS: Final[tuple[tuple[str, MemoryKind], ...]] = (
-    (r"reserv", "reserved"), (r"alloc|active", "allocated"), (r"smi|process|device", "device"),
+    (r"reserv|cached", "reserved"), (r"alloc|active", "allocated"), (r"smi|nvml|process|device|vram", "device"),
 )  # fmt: skip
 _BESIDE: Final[tuple[tuple[str, MemoryKind], ...]] = (
     ("allocated", "allocated"), ("reserved", "reserved"), ("process", "device"),
@@ -74,6 +74,8 @@ def memory_unit(row: Measurement) -> str:
 
 def stated_peaks(row: Measurement) -> Iterator[tuple[MemoryKind, float]]:
     """The printed peak, then those of other kinds that the notes state. [bytes]"""
+    if "peak_mem_gb" in row.unreadable:
+        raise Unusable("unreadable cell: peak_mem_gb")
     unit = GIB if memory_unit(row) == "GiB" else _GB
     printed = memory_kind(row)
     yield printed, float(row.peak_mem_gb or 0) * unit

@@ -5,18 +5,21 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import mean, median
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from planner.validate.comparison import QUANTITIES, Comparison, Quantity
+from planner.plan import Verdict
+from planner.uncertainty import LEVELS
+from planner.validate.comparison import QUANTITIES, Comparison, Quantity, kind_of
 from planner.validate.ranking import Ranked, configuration_key, ranking_group, rankings, summary
 from planner.validate.scenarios import named, open_choices
+from planner.validate.verdicts import judged_rows, trade_off
 
 ROW_COLUMNS: Final = (
     "source", "file", "line", "ref", "model", "gpu", "n_gpus", "quantity", "used", "reason", "measured", "predicted",
-    "error", "unit", "low_80", "high_80", "low_90", "high_90", "outcome", "verdict", "assumed",
-    "scenarios",
+    "error", "unit", "low_80", "high_80", "low_90", "high_90", "class", "outcome", "verdict",
+    "oom_probability", "assumed", "scenarios",
 )  # fmt: skip
 
 
@@ -69,6 +72,11 @@ class ValidationReport:
         entries = [summary(source, [r for r in found if r.group[0] == source]) for source in sources]
         return [*entries, summary("all", found)] if found else []
 
+    def verdict_curve(self) -> list[dict[str, Any]]:
+        """Missed failures and false alarms over all rows, at every risk."""
+        points = trade_off(judged_rows(self.comparisons))
+        return [asdict(point) for point in points] if any(c.drawn for c in self.comparisons) else []
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         return {
@@ -76,6 +84,7 @@ class ValidationReport:
             "totals": self.totals(),
             "parts": self.parts(),
             "ranking": self.ranking(),
+            "verdict_curve": self.verdict_curve(),
             "calibration": self.calibration,
             "problems": list(self.problems),
             "ignored_files": list(self.ignored_files),
@@ -108,7 +117,32 @@ def _entry(source: str, quantity: Quantity, of: Sequence[Comparison]) -> dict[st
         "used": len(used),
         "skipped": dict(sorted(skipped.items(), key=lambda item: (-item[1], item[0]))),
     }
-    return head | (_verdicts(used) if quantity == "verdict" else _errors(used))
+    if quantity == "verdict":
+        return head | _verdicts(used)
+    return head | _errors(used) | (_classes(used) if quantity == "step_time" else {}) | _kinds(quantity, used)
+
+
+def _classes(used: Sequence[Comparison]) -> dict[str, Any]:
+    """How many rows are of a stack known from published runs, of its framework elsewhere, or of none; and the median
+    width of what is said of them, upper over lower end: wide where little is known.
+    """
+    widths = {
+        level: [c.intervals[level][1] / c.intervals[level][0] for c in used if level in c.intervals] for level in LEVELS
+    }
+    return {
+        "classes": dict(sorted(Counter(str(c.known) for c in used if c.known).items())),
+        "width": {level: _shown(median(found)) if found else None for level, found in widths.items()},
+    }
+
+
+def _kinds(quantity: Quantity, used: Sequence[Comparison]) -> dict[str, Any]:
+    """Printed peaks by what they count, where they count several things."""
+    found: dict[str, list[Comparison]] = {}
+    for comparison in used if quantity == "peak_memory" else ():
+        found.setdefault(str(kind_of(comparison)), []).append(comparison)
+    if len(found) < 2:
+        return {}
+    return {"kinds": {kind: {"used": len(of)} | _errors(of) for kind, of in sorted(found.items())}}
 
 
 def _errors(used: Sequence[Comparison]) -> dict[str, Any]:
@@ -149,15 +183,21 @@ def _coverage(used: Iterable[Comparison]) -> dict[str, float | None]:
     return found
 
 
-def _verdicts(used: Sequence[Comparison]) -> dict[str, int]:
-    """Counts: an OOM called a fit, a run called impossible, `at_risk` either way, clear calls that were right."""
+def _verdicts(used: Sequence[Comparison]) -> dict[str, Any]:
+    """Counts: an OOM called a fit, a run called impossible, `at_risk` either way, clear calls that were right; and all
+    of them, by what happened and what was called.
+    """
     pairs = Counter((comparison.row.outcome, comparison.verdict) for comparison in used)
     return {
         "missed_oom": pairs["oom", "fits"],
         "false_oom": pairs["ok", "does_not_fit"],
         "at_risk": pairs["ok", "at_risk"] + pairs["oom", "at_risk"],
         "correct": pairs["ok", "fits"] + pairs["oom", "does_not_fit"],
+        "confusion": {happened: {call: pairs[happened, call] for call in _CALLS} for happened in ("ok", "oom")},
     }
+
+
+_CALLS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 
 
 def _shown(value: float) -> float:
@@ -175,7 +215,8 @@ def _row(comparison: Comparison) -> dict[str, Any]:
         "source": row.source, "file": row.file, "line": row.line, "ref": row.ref, "model": row.model, "gpu": row.gpu,
         "n_gpus": row.n_gpus, "quantity": comparison.quantity, "used": comparison.used, "reason": comparison.reason,
         "measured": comparison.measured, "predicted": comparison.predicted, "error": comparison.error,
-        "unit": comparison.unit, "outcome": row.outcome, "verdict": comparison.verdict,
+        "unit": comparison.unit, "class": comparison.known, "outcome": row.outcome,
+        "verdict": comparison.verdict, "oom_probability": comparison.drawn and comparison.drawn.oom_probability,
         "assumed": "; ".join(comparison.assumed), "scenarios": named(comparison.scenarios), **bounds,
     }  # fmt: skip
     return {key: "" if values[key] is None else values[key] for key in ROW_COLUMNS}

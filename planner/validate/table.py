@@ -22,9 +22,15 @@ def render(report: ValidationReport) -> "Group":
         of = [entry for entry in entries if entry["quantity"] == quantity]
         if of:
             parts.append(_errors_table(_TITLES[quantity], of))
+    wide = [e for e in report.sources() if {"new_device", "unseen"} & set(e.get("classes", ()))]
+    if wide:
+        parts.append(_classes_table(wide))
     verdicts = [entry for entry in entries if entry["quantity"] == "verdict"]
     if verdicts:
         parts.append(_verdicts_table(verdicts))
+    curve = report.verdict_curve()
+    if curve:
+        parts.append(_curve_table(curve))
     ranked = report.ranking()
     if ranked:
         parts.append(_ranking_table(ranked))
@@ -61,6 +67,24 @@ def _verdicts_table(entries: list[dict[str, Any]]) -> Any:
     for entry in entries:
         counts = [str(entry[key]) for key in ("rows", "used", "correct", "at_risk", "missed_oom", "false_oom")]
         table.add_row(entry["source"], *counts)
+    return table
+
+
+def _curve_table(points: list[dict[str, Any]]) -> Any:
+    columns = ("risk", "OOM rows", "called fitting", "missed at most", "roomy runs", "not called fitting")
+    table = _table("Fits or not at every risk (95 % upper limit of the missed share)", *columns)
+    for p in points:
+        counts = (str(p["oom_rows"]), str(p["missed"]), percent(p["missed_at_most"]), str(p["roomy_rows"]))
+        table.add_row(f"{p['risk']:g}", *counts, str(p["false_alarms"]))
+    return table
+
+
+def _classes_table(entries: list[dict[str, Any]]) -> Any:
+    table = _table("Rows of stacks that published runs do not pin", "source", "new device", "unseen", "80 % interval")
+    for entry in entries:
+        classes, width = entry["classes"], entry["width"]["80"]
+        counts = [str(classes.get(name, 0)) for name in ("new_device", "unseen")]
+        table.add_row(entry["source"], *counts, "-" if width is None else f"x / {width**0.5:.2f}")
     return table
 
 

@@ -4,26 +4,16 @@ A row is called fitting at a risk when its probability of running out of memory 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import comb
-from pathlib import Path
 from typing import Final
 
-from cost_models import catalog
-from cost_models.calibration import Calibration
-from cost_models.errors import MeshwrightError
-from cost_models.ledger import MemoryLedger
-from cost_models.units import GIB
-from planner.datasets.header import read_directory
-from planner.datasets.jobs import case_of
-from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
-from planner.validate.comparison import OOM_RISK, Pricing, _memory_reason, shipped_pricing
+from planner.validate.comparison import OOM_RISK, Comparison
 
 RISKS: Final = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
 HEADROOM: Final = 0.10
 """A run that left more than this share of its device free should have been called fitting."""
-_GB: Final = 10**9
 _CONFIDENCE: Final = 0.95
 
 
@@ -57,39 +47,9 @@ class CurvePoint:
     """Ran with more than HEADROOM free and was called anything but fitting."""
 
 
-def judged_rows(
-    directory: Path, calibration: Calibration | None = None, *, pricing: Pricing | None = None
-) -> tuple[JudgedRow, ...]:
-    """Every row of a folder that states an outcome and all that decides its memory."""
-    used = catalog.calibration() if calibration is None else calibration
-    priced = shipped_pricing(used) if pricing is None else pricing
-    found = (_judged(row, priced) for row in read_directory(directory).measurements if row.states_outcome)
-    return tuple(row for row in found if row is not None)
-
-
-def _judged(row: Measurement, pricing: Pricing) -> JudgedRow | None:
-    try:
-        case = case_of(row)
-        if case.unmodelled or _memory_reason(case):
-            return None
-        ledger = pricing.memory(case)
-    except (Unusable, MeshwrightError, ArithmeticError, LookupError, ValueError):
-        return None
-    return JudgedRow(row, device_probability(ledger), _headroom(row, ledger))
-
-
-def device_probability(ledger: MemoryLedger) -> float:
-    """Probability that the device runs out of memory; a measured row says nothing of its host. [1]"""
-    return replace(ledger, host_node_bytes=0.0).oom_probability(OOM_RISK)
-
-
-def _headroom(row: Measurement, ledger: MemoryLedger) -> float | None:
-    if row.peak_mem_gb is None:
-        return None
-    size = row.peak_mem_gb * (GIB if row.facts.get("memory_unit") == "GiB" else _GB)
-    if "alloc" in row.mem_kind.lower():
-        size *= ledger.fragmentation_median
-    return 1.0 - size / ledger.usable_bytes
+def judged_rows(comparisons: Iterable[Comparison]) -> tuple[JudgedRow, ...]:
+    """Every row that states an outcome and all that decides its memory."""
+    return tuple(JudgedRow(c.row, c.drawn.oom_probability, c.drawn.headroom) for c in comparisons if c.drawn)
 
 
 def trade_off(rows: Iterable[JudgedRow], risks: Sequence[float] = RISKS) -> tuple[CurvePoint, ...]:

@@ -69,6 +69,51 @@ def test_a_cell_that_cannot_be_read_is_named_and_its_row_kept(
     assert [row.unreadable for row in dataset.measurements] == [(), (cell,)]
 
 
+@pytest.mark.parametrize(
+    ("cell", "printed", "value"),
+    [
+        ("n_gpus", "1,024", 1024),
+        ("seq_len", "8k", 8192),
+        ("tokens_per_s_per_gpu", "~ 12,345.6", 12345.6),
+        ("step_time_s", "850 ms", 0.85),
+        ("peak_mem_gb", "38.5 GiB", 38.5),
+        ("gpu_mem_gb", "80GB", 80.0),
+        ("params_b", "7B", 7.0),
+    ],
+)
+def test_numbers_are_read_as_tables_print_them(tmp_path: Path, cell: str, printed: str, value: float) -> None:
+    (tmp_path / "new.csv").write_text(table({cell: printed}), encoding="utf-8")
+    dataset = read_directory(tmp_path)
+    assert dataset.problems == ()
+    assert getattr(dataset.measurements[0], cell) == pytest.approx(value)
+
+
+def test_a_unit_in_the_cell_of_a_peak_is_its_unit(tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text(table({"peak_mem_gb": "38.5 GiB"}, {"peak_mem_gb": "38.5GB"}), encoding="utf-8")
+    assert [row.facts["memory_unit"] for row in read_directory(tmp_path).measurements] == ["GiB", "GB"]
+
+
+def test_a_missing_column_is_empty_and_said(tmp_path: Path) -> None:
+    header = tuple(key for key in HEADER if key not in {"vpp", "source"})
+    (tmp_path / "new-stack.csv").write_text(table({}, header=header), encoding="utf-8")
+    dataset = read_directory(tmp_path)
+    assert dataset.problems == ("new-stack.csv: no column source, vpp: read as empty",)
+    assert [(row.source, row.vpp) for row in dataset.measurements] == [("new-stack", None)]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_other_delimiters(tmp_path: Path, delimiter: str) -> None:
+    text = table({}).replace(",", delimiter)
+    (tmp_path / "one.csv").write_text(text, encoding="utf-8")
+    assert read_directory(tmp_path).measurements[0].hidden == 4096
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("OOM (CUDA)", "oom"), ("success", "ok"), ("hung", "hung")])
+def test_outcomes(tmp_path: Path, text: str, outcome: str) -> None:
+    (tmp_path / "one.csv").write_text(table({"outcome": text}), encoding="utf-8")
+    assert read_directory(tmp_path).measurements[0].outcome == outcome
+
+
 def test_a_row_of_another_width_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text(table({}) + "only,three,cells\n", encoding="utf-8")
     assert read_directory(tmp_path).problems == (f"bad.csv line 3: 3 cells under a header of {len(HEADER)}",)
@@ -79,14 +124,14 @@ def test_a_file_of_another_header_is_named_beside_a_good_one(tmp_path: Path) -> 
     (tmp_path / "other.csv").write_text("gpu,price\nA100,2\n", encoding="utf-8")
     dataset = read_directory(tmp_path)
     assert len(dataset.measurements) == 1
-    assert dataset.ignored == ("other.csv: not the common header: column source is missing",)
+    assert dataset.ignored == ("other.csv: not the common header: column model is missing",)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "no file of the common header"),
-        (b"a,b\n1,2\n", "column source is missing"),
+        (b"a,b\n1,2\n", "column model is missing"),
         (b"\xff\xfe\x00\x01", "bad.csv: not UTF-8 text"),
         (b'"' + b"x" * 200_000, "bad.csv line 1: not CSV"),
     ],

@@ -233,11 +233,12 @@ def test_the_json_holds_what_is_promised(tmp_path: Path) -> None:
         "bias",
         "coverage",
     }
-    verdicts = {"source", "quantity", "rows", "used", "skipped", "missed_oom", "false_oom", "at_risk", "correct"}
+    counts = {"missed_oom", "false_oom", "at_risk", "correct", "confusion"}
+    verdicts = {"source", "quantity", "rows", "used", "skipped"} | counts
     assert [(e["source"], e["quantity"]) for e in found["sources"]] == [
         ("here", "step_time"), ("here", "peak_memory"), ("here", "verdict"),
     ]  # fmt: skip
-    assert [set(e) for e in found["sources"]] == [errors, errors, verdicts]
+    assert [set(e) for e in found["sources"]] == [errors | {"classes", "width"}, errors, verdicts]
     assert set(found["sources"][0]["coverage"]) == {"80", "90"}
     assert found["calibration"] == "of-the-test"
 
