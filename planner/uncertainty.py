@@ -40,8 +40,8 @@ def step_interval(
 ) -> dict[Level, tuple[float, float]]:
     """Central intervals of the step time. [s]
 
-    Factors on the prediction from the stack's own past errors where it has enough of them, else from its class's. `kin`:
-    the framework is only priced as this one.
+    Factors on the prediction from the stack's own past errors where it has enough of them, else from its class's.
+    `kin`: the framework is only priced as this one.
 
     Raises:
         MissingCalibration: the calibration states no spread.

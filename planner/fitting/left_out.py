@@ -13,7 +13,7 @@ from planner.fitting.fit import Fitted
 from planner.fitting.residuals import Missed, cross_validated
 
 LOOSER: Final = 3.0
-"""How much wider priors are made for a second look: their centres have seen the shipped rows, and carry the transfer."""
+"""How much wider priors are made for a second look: their centres have seen the shipped rows and carry much."""
 _COMPOSED: Final = "vtrain single-node"
 _HEADLINE_FAMILIES: Final = frozenset({"a100", "h100"})
 
