@@ -71,6 +71,15 @@ def exaone4(fields: Fields) -> ModelSpec:
     return decoder(fields, qk_norm="head", **sliding_layers(fields, window, lambda i: (i + 1) % every != 0))
 
 
+def apertus(fields: Fields) -> ModelSpec:
+    """Apertus (arXiv:2509.14233): a feed-forward without gate under xIELU, qk-norm per head."""
+    bias = fields.flag("attention_bias", default=False)
+    return decoder(
+        fields, qk_norm="head", gated_mlp=False, qkv_bias=bias, attention_output_bias=bias,
+        mlp_bias=fields.flag("mlp_bias", default=False),
+    )  # fmt: skip
+
+
 def internlm(fields: Fields) -> ModelSpec:
     """InternLM 1: Llama with a `bias` on the four attention projections."""
     bias = fields.flag("bias", default=True)
@@ -114,6 +123,7 @@ READERS: Final[dict[str, Reader]] = {
     "smollm3": smollm3,
     "granite": granite,
     "exaone4": exaone4,
+    "apertus": apertus,
     "internlm": internlm,
     "internlm2": internlm2,
     "internlm3": internlm3,

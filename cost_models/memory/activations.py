@@ -52,6 +52,9 @@ class Moment:
     """The layer's parameters whose gradients exist by then. [parameters]"""
     copied: Any = 0.0
     """Those of them of which a copy in the compute dtype exists too. [parameters]"""
+    passed: Any = 0.0
+    """Frozen parameters with a gradient in the compute dtype on its way to their adapters, less those whose copies are
+    gone. [parameters]"""
 
 
 def saved_bytes(entries: tuple[Saved, ...], mode: int, *parts: str) -> Any:

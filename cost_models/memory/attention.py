@@ -147,9 +147,9 @@ class Attention(Blocks):
             k = self.norm(k, width(model.num_key_value_heads if head else 1, KEY_VALUE))
         if model.position_embedding == "rotary" and facts.rotary != "none":
             q, k = self.rotary(q), self.rotary(k)
-        return self.linear(
-            self.attend(q, k, v, model.num_attention_heads), "o_proj", width(model.hidden_size, SEQUENCE)
-        )
+        out = self.linear(self.attend(q, k, v, model.num_attention_heads), "o_proj", width(model.hidden_size, SEQUENCE))
+        tape.until_now(q, k, v)
+        return out
 
     def _latent(self, x: Value) -> Value:
         """Multi-head latent attention with keys and values expanded. Source: arXiv:2405.04434, equations 9-19."""
@@ -174,5 +174,6 @@ class Attention(Blocks):
         expanded = self.linear(low, "kv_b_proj", nope + values)
         key, v = op.split(tape, expanded, [nope, values])
         k = op.cat(tape, [key, op.repeat(tape, key_turned, rope)])
-        out = self.attend(q, k, v, n)
-        return self.linear(out, "o_proj", width(model.hidden_size, SEQUENCE))
+        out = self.linear(self.attend(q, k, v, n), "o_proj", width(model.hidden_size, SEQUENCE))
+        tape.until_now(q, k, v)
+        return out

@@ -21,11 +21,17 @@ EAGER, MEGATRON = range(2)
 
 
 def moments(pieces: Pieces, kind: int, style: int) -> tuple[Moment, ...]:
-    """The moments of a layer's backward in one ledger."""
+    """The moments of a layer's backward in one ledger, and last that of the forward which it may have to repeat."""
     layer = pieces.setting.kinds[kind]
     if style == MEGATRON:
         return megatron.backward_moments(pieces.setting, layer)
-    return eager.backward_moments(pieces.setting, layer)
+    return eager.backward_moments(pieces.setting, layer) + eager.repeat_moments(pieces.setting, layer)
+
+
+def _reached(pieces: Pieces, kind: int, style: int, mode: int) -> range:
+    """Which of a layer's moments occur in a recompute mode."""
+    repeats = len(eager.repeat_moments(pieces.setting, pieces.setting.kinds[kind])) if style == EAGER else 0
+    return range(len(moments(pieces, kind, style)) - (0 if mode == FULL else repeats))
 
 
 def largest_terms(pieces: Pieces, mode: int, *, first: bool) -> Terms:
@@ -36,7 +42,7 @@ def largest_terms(pieces: Pieces, mode: int, *, first: bool) -> Terms:
         for kind in range(len(pieces.setting.kinds) if pieces.styles[style] else 0):
             kept = _kept_again(pieces, kind, mode, style, first=first)
             one: Terms = {}
-            for index in range(len(moments(pieces, kind, style))):
+            for index in _reached(pieces, kind, style, mode):
                 moment = _moment(pieces, kind, style, index, first=first)
                 one = larger(one, moment) if one else moment
             if style == EAGER:
@@ -54,7 +60,7 @@ def peak_bytes(pieces: Pieces, mode: int, *, first: bool) -> Any:
     for style in (EAGER, MEGATRON):
         best: Any = None
         for kind in range(len(pieces.setting.kinds) if pieces.styles[style] else 0):
-            peak = _largest_moment(pieces, kind, style, first=first)
+            peak = _largest_moment(pieces, kind, style, mode == FULL, first=first)
             if style == EAGER:
                 neighbour = _layer_above if first else _layer_before
                 peak = peak + np.maximum(total(neighbour(pieces, kind, mode)), 0.0)
@@ -65,8 +71,9 @@ def peak_bytes(pieces: Pieces, mode: int, *, first: bool) -> Any:
 
 
 @once
-def _largest_moment(pieces: Pieces, kind: int, style: int, *, first: bool) -> Any:
-    sizes = [total(_moment(pieces, kind, style, i, first=first)) for i in range(len(moments(pieces, kind, style)))]
+def _largest_moment(pieces: Pieces, kind: int, style: int, repeats: bool, *, first: bool) -> Any:
+    reached = _reached(pieces, kind, style, FULL if repeats else NONE)
+    sizes = [total(_moment(pieces, kind, style, i, first=first)) for i in reached]
     largest = sizes[0]
     for size in sizes[1:]:
         largest = np.maximum(largest, size)
@@ -119,7 +126,7 @@ def _moment(pieces: Pieces, kind: int, style: int, index: int, *, first: bool) -
         "backward_working_set": moment.added * setting.tokens,
         "attention_working_set": moment.scores * setting.tokens,
         "dequantized_weights": _dequantised(pieces, kind),
-        "weight_casts": setting.layout("cast") * (copied - own),
+        "weight_casts": setting.layout("cast") * (copied - own) + setting.compute * moment.passed,
         "gradients": gradients,
         **_gathered(pieces, kind, first=first),
     }

@@ -5,8 +5,6 @@ numbers of every candidate: candidates share few variants of a layer (dtype, aut
 own, whose widths are then divided by each candidate's degrees.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,37 +12,15 @@ import numpy as np
 from cost_models.arrays import choose
 from cost_models.memory.activations import ALWAYS, ONLY_SELECTIVE, UNLESS_SELECTIVE, Moment, Saved
 from cost_models.memory.architectures import architecture
-from cost_models.memory.blocks import Blocks, Variant
-from cost_models.memory.layer import written
+from cost_models.memory.blocks import Variant
 from cost_models.memory.setting import Setting, once
 from cost_models.memory.sharding import is_target, local
-from cost_models.memory.tape import SCORE, SEQUENCE, TENSOR, Alive, Width, width
+from cost_models.memory.tape import SCORE, SEQUENCE, Alive, Width, width
+from cost_models.memory.writing import fused_with, head_written, layer_written, outermost, unneeded
 from cost_models.parameters import layer_weights
-from cost_models.specs.model import LayerKind, ModelSpec
+from cost_models.specs.model import LayerKind
 
 _KEPT_BY_SELECTIVE = frozenset({"router"})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Written:
-    """What a variant of a layer's tape says."""
-
-    saved: dict[tuple[str, str], Width]
-    """Kept by forward, by part and operator."""
-    moments: tuple[Alive, ...]
-    """Moments of backward, less what forward keeps."""
-
-
-@lru_cache(maxsize=256)
-def _written(model: ModelSpec, kind: LayerKind, variant: Variant) -> Written:
-    tape, _, output = written(model, architecture(model), variant, kind)
-    saved: dict[tuple[str, str], Width] = {}
-    for storage in tape.saved():
-        key = (storage.part, storage.operator)
-        saved[key] = saved.get(key, 0.0) + storage.size
-    total = sum(saved.values())
-    moments = tape.backward(output)
-    return Written(saved, tuple(Alive(size=m.size - total, weights=m.weights, casts=m.casts) for m in moments))
 
 
 @once
@@ -52,7 +28,8 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
     """The variants among the candidates, each with the candidates that it is for."""
     lora, model = setting.adapters, setting.model
     masked = _masked(setting, model.sliding_window if kind.attention == "sliding" else None)
-    targets = frozenset(w.name for w in layer_weights(model, kind) if lora is not None and is_target(w, lora))
+    facts = architecture(model)
+    targets = frozenset(w.name for w in layer_weights(model, kind) if lora is not None and is_target(w, lora, facts))
     wide = lora is not None and lora.adapter_dtype == "fp32"
     adapters = choose(wide, 4.0, setting.activation)
     several = setting.materialised & (np.asarray(setting.strategy.micro_batch_size) > 1)
@@ -153,7 +130,7 @@ def _masked(setting: Setting, window: int | None) -> bool:
 @once
 def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     """Every saved tensor of one layer."""
-    saved = [_written(setting.model, kind, variant).saved for _, variant in _variants(setting, kind)]
+    saved = [layer_written(setting.model, kind, variant).saved for _, variant in _variants(setting, kind)]
     nothing = width(0.0, SEQUENCE)
     keys = dict.fromkeys(key for each in saved for key in each)
     sizes = {key: _bytes_of_each(setting, kind, [each.get(key, nothing) for each in saved]) for key in keys}
@@ -192,44 +169,20 @@ def _operators_kept(setting: Setting, kind: LayerKind) -> list[Saved]:
     ]
 
 
-@lru_cache(maxsize=256)
-def _head_written(model: ModelSpec, variant: Variant) -> tuple[Width, Width]:
-    """What the final norm keeps, and what norm and head keep together."""
-    sizes = []
-    for with_head in (False, True):
-        blocks = Blocks(model, architecture(model), variant)
-        x = blocks.tape.new(width(model.hidden_size, SEQUENCE), 4.0 if variant.autocast else variant.itemsize)
-        out = blocks.norm(x, width(1.0, SEQUENCE)) if model.final_norm else x
-        if with_head:
-            blocks.linear(out, "lm_head", width(model.vocab_size, TENSOR))
-        sizes.append(sum((storage.size for storage in blocks.tape.saved()), width(0.0, SEQUENCE)))
-    return sizes[0], sizes[1]
-
-
-@lru_cache(maxsize=256)
-def _unneeded(model: ModelSpec, kind: LayerKind, variant: Variant) -> Width:
-    """What a layer does not keep when nothing below it is trained."""
-    sizes = []
-    for first in (False, True):
-        tape, _, _ = written(model, architecture(model), variant, kind, first=first)
-        sizes.append(sum((storage.size for storage in tape.saved()), width(0.0, SEQUENCE)))
-    return sizes[0] - sizes[1]
-
-
 @once
 def unneeded_in_first(setting: Setting) -> Any:
     """What the first layer does not keep when the embedding is frozen. [bytes per token]"""
     kind = setting.model.layer_sequence[0]
     result: Any = 0.0
     for mask, variant in _variants(setting, kind):
-        result = choose(mask, _bytes(setting, _unneeded(setting.model, kind, variant)), result)
+        result = choose(mask, _bytes(setting, unneeded(setting.model, kind, variant)), result)
     return result
 
 
 def _of_head(setting: Setting, index: int) -> Any:
     result: Any = 0.0
     for mask, variant in _variants(setting, setting.kinds[-1]):
-        result = choose(mask, _bytes(setting, _head_written(setting.model, variant)[index]), result)
+        result = choose(mask, _bytes(setting, head_written(setting.model, variant)[index]), result)
     return result
 
 
@@ -246,6 +199,12 @@ def head_kept(setting: Setting) -> Any:
 
 
 @once
+def norm_backward(setting: Setting) -> Any:
+    """The most that is alive in the final norm's backward, what it keeps included. [bytes per token]"""
+    return _of_head(setting, 2)
+
+
+@once
 def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
     """The moments of a layer's backward at which memory may peak, the i-th of every candidate's variant together."""
     variants = [(mask, _moments(setting, kind, variant)) for mask, variant in _variants(setting, kind)]
@@ -256,47 +215,39 @@ def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
         scores = _bytes_of_each(setting, kind, [_scores(each.size) for _, each in alive])
         own = _parameters_of_each(setting, kind, [(mask, each.weights) for mask, each in alive])
         copied = _parameters_of_each(setting, kind, [(mask, each.casts) for mask, each in alive])
-        found.append(Moment(name=str(i), added=size, scores=scores, own=own, copied=copied))
+        passed = _expert_parameters(setting, kind, alive[0][1].passed)
+        passed = passed - _expert_parameters(setting, kind, alive[0][1].released)
+        found.append(Moment(name=str(i), added=size, scores=scores, own=own, copied=copied, passed=passed))
     return tuple(found)
 
 
+@once
+def repeat_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
+    """The moment of a repeated forward at which memory may peak before its backward starts."""
+    added: Any = None
+    for mask, variant in _variants(setting, kind):
+        largest: Any = None
+        for size in layer_written(setting.model, kind, variant).repeats:
+            here = _bytes(setting, size)
+            largest = here if largest is None else np.maximum(largest, here)
+        added = largest if added is None else choose(mask, largest, added)
+    return (Moment(name="repeat", added=added),)
+
+
+@once
+def forward_bytes(setting: Setting, kind: LayerKind, *, keeps: bool) -> Any:
+    """The most that a layer's forward holds beside its input, in excess of what it keeps. [bytes per token]"""
+    found: Any = 0.0
+    for mask, variant in _variants(setting, kind):
+        layer = layer_written(setting.model, kind, variant)
+        sizes = layer.excess if keeps else layer.forward
+        largest = max(float(np.asarray(_bytes(setting, size))) for size in sizes)
+        found = choose(mask, largest, found)
+    return found
+
+
 def _moments(setting: Setting, kind: LayerKind, variant: Variant) -> tuple[Alive, ...]:
-    return _outermost(setting.model, kind, variant, setting.job.training.sequence_length)
-
-
-@lru_cache(maxsize=256)
-def _outermost(model: ModelSpec, kind: LayerKind, variant: Variant, length: int) -> tuple[Alive, ...]:
-    """Moments that are the largest for some number of tokens: the upper hull over bytes a token and gradients.
-
-    One hull for whole tensors and one for tensors split in eight.
-    """
-    moments = _written(model, kind, variant).moments
-    counts = {w.name: w.count for w in layer_weights(model, kind)}
-    own = [sum(counts.get(name, 0) for name in _expanded(model, m.weights)) for m in moments]
-    kept: set[int] = set()
-    for shards in (1.0, 8.0):
-        worth = np.array([1, 1, 1 / shards, 1 / shards, 1, 1, length / shards, length])
-        kept |= _hull([(float(m.size @ worth), float(w)) for m, w in zip(moments, own, strict=True)])
-    kept |= {i for i, m in enumerate(moments) if m.casts and i in kept}
-    return tuple(moments[i] for i in sorted(kept))
-
-
-def _hull(points: list[tuple[float, float]]) -> set[int]:
-    """Indices of the points that maximise x + c y for some c >= 0."""
-    order = sorted(range(len(points)), key=lambda i: (-points[i][0], -points[i][1]))
-    hull: list[int] = []
-    for i in order:
-        if hull and points[i][1] <= points[hull[-1]][1]:
-            continue
-        while len(hull) > 1 and not _above(points[hull[-2]], points[hull[-1]], points[i]):
-            hull.pop()
-        hull.append(i)
-    return set(hull)
-
-
-def _above(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    """Whether b lies outside the line from a to c."""
-    return (b[0] - a[0]) * (c[1] - a[1]) > (c[0] - a[0]) * (b[1] - a[1])
+    return outermost(setting.model, kind, variant, setting.job.training.sequence_length)
 
 
 def _parameters_of_each(setting: Setting, kind: LayerKind, names: list[tuple[Any, tuple[str, ...]]]) -> Any:
@@ -311,24 +262,18 @@ def _parameters_of_each(setting: Setting, kind: LayerKind, names: list[tuple[Any
 @once
 def _parameters(setting: Setting, kind: LayerKind, names: tuple[str, ...]) -> Any:
     """Parameters of a rank in some weights of a layer, none of which is trained beside adapters."""
-    found = _expanded(setting.model, names)
+    found = fused_with(setting.model, *names)
     weights = [w for w in layer_weights(setting.model, kind) if w.name in found]
     return local(setting, weights) if weights and setting.adapters is None else 0.0
+
+
+@once
+def _expert_parameters(setting: Setting, kind: LayerKind, names: tuple[str, ...]) -> Any:
+    """Parameters of a rank in adapted expert tensors, expanded for their product. [parameters]"""
+    found = fused_with(setting.model, *names)
+    return local(setting, [w for w in layer_weights(setting.model, kind) if w.name in found]) if names else 0.0
 
 
 def _scores(size: Width) -> Width:
     """What of a width are attention scores."""
     return width(float(size[SCORE]), SCORE)
-
-
-def _expanded(model: ModelSpec, names: tuple[str, ...]) -> frozenset[str]:
-    """Names of all the weights that a product's name stands for."""
-    facts, found = architecture(model), set(names)
-    if facts.projections == "fused" and "q_proj" in found:
-        found |= {"k_proj", "v_proj"}
-    for prefix in ("", "shared_expert."):
-        if facts.fused_gate and f"{prefix}gate_proj" in found:
-            found.add(f"{prefix}up_proj")
-    if "experts.up_proj" in found:
-        found.add("experts.gate_proj")
-    return frozenset(found)

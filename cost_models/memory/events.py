@@ -8,9 +8,10 @@ import numpy as np
 from cost_models.memory.architectures import architecture
 from cost_models.memory.blocks import Variant
 from cost_models.memory.eager import _bytes, _variants
+from cost_models.memory.forward import events as made_and_freed
 from cost_models.memory.layer import written
 from cost_models.memory.setting import Setting
-from cost_models.memory.tape import Node, Run, Storage, Tape, Value, Width
+from cost_models.memory.tape import Node, Run, Storage, Tape, Width
 from cost_models.specs.model import LayerKind, ModelSpec
 
 Event = tuple[int, Width | None]
@@ -80,7 +81,7 @@ def _order(model: ModelSpec, kind: LayerKind, variant: Variant) -> _Order:
     def number(storage: Storage) -> int:
         return numbers.setdefault(id(storage), len(numbers))
 
-    forward = _forward(tape, entry, output)
+    forward = made_and_freed(tape, entry, output)
     saved = [s for s, made in forward if made]
     gone = {id(s) for s, made in forward if not made}
     run = Recorder(tape)
@@ -98,28 +99,6 @@ def _order(model: ModelSpec, kind: LayerKind, variant: Variant) -> _Order:
     )
     assert keep
     return result
-
-
-def _forward(tape: Tape, entry: Value, output: Value) -> list[tuple[Storage, bool]]:
-    """Outputs are made by their node and freed after their last use, unless backward needs them."""
-    saved = {id(storage) for storage in tape.saved()} | {id(output.storage), id(entry.storage)}
-    last: dict[int, int] = {}
-    for at, node in enumerate(tape.nodes):
-        for value in (*node.inputs, *node.outputs):
-            last[id(value.storage)] = at
-    seen = {id(entry.storage), id(output.storage)}
-    events: list[tuple[Storage, bool]] = []
-    for at, node in enumerate(tape.nodes):
-        for storage in (*(v.storage for v in node.outputs), *node.saved):
-            if id(storage) not in seen:
-                seen.add(id(storage))
-                events.append((storage, True))
-        for value in (*node.inputs, *node.outputs):
-            storage = value.storage
-            if last[id(storage)] == at and id(storage) not in saved and id(storage) in seen:
-                saved.add(id(storage))
-                events.append((storage, False))
-    return events
 
 
 def layer_events(setting: Setting, kind: LayerKind) -> LayerEvents:

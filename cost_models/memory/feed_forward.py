@@ -39,6 +39,18 @@ class FeedForward(Attention):
     def _relu2(self, x: Value) -> Value:
         return op.square(self.tape, self._relu(x))
 
+    def _xielu(self, x: Value) -> Value:
+        """Both halves of arXiv:2411.13010, equation 12, and the choice between them, in elementary operators."""
+        tape, trained = self.tape, self.trained
+        scaled = op.weighted(tape, x, trained=trained)
+        positive = op.add(tape, op.mul(tape, scaled, x, "activation"), op.scale(tape, x))
+        exponential = op.pointwise(
+            tape, op.pointwise(tape, x, keeps="input", temporaries=1), keeps="output", temporaries=1
+        )
+        difference = op.add(tape, exponential, op.negative(tape, x))
+        negative = op.add(tape, op.weighted(tape, difference, trained=trained), op.scale(tape, x))
+        return op.where(tape, positive, negative)
+
     def _quick_gelu(self, x: Value) -> Value:
         return op.mul(self.tape, x, op.pointwise(self.tape, op.scale(self.tape, x), keeps="output"), "activation")
 
@@ -101,7 +113,7 @@ class FeedForward(Attention):
         out = self.mlp(x, moe.shared_expert_intermediate_size, gated=moe.gated_experts, prefix="shared_expert.")
         if not moe.shared_expert_gate:
             return out
-        gate = op.product(self.tape, x, "shared_expert_gate", width(1.0, WHOLE), trained=self.trained)
+        gate = self.linear(x, "shared_expert_gate", width(1.0, WHOLE))
         return op.by_rows(self.tape, out, op.pointwise(self.tape, gate, keeps="output"), "mlp")
 
     def _routes(self, x: Value) -> Value:
@@ -112,7 +124,8 @@ class FeedForward(Attention):
         wide = kind in ("softmax_wide", "sigmoid_wide")
         tape.part = "norm" if not wide else "router"
         source = op.cast(tape, x, 4.0) if wide else x
-        logits = op.product(tape, source, "router", every, trained=self.trained, name="router_input")
+        trained = self.trained or "router" in self.variant.targets  # an adapter is added to the weight
+        logits = op.product(tape, source, "router", every, trained=trained, name="router_input")
         tape.part = "router"
         if kind == "top_softmax":
             return op.softmax(tape, self._top(logits, chosen))
@@ -135,11 +148,9 @@ class FeedForward(Attention):
         return out
 
     def _gathered(self, x: Value, elements: Width) -> Value:
-        """Tokens indexed by their routes: keeps the 8-byte index; its derivative adds into zeros."""
-        out = self.tape.new(elements, x.itemsize, wanted=x.wanted)
-        index = self.tape.new(width(self._choices, ROUTED), 8.0)
-        self.tape.record((x,), (out,), [index], lambda run, _: (run.new(x.size),), "indices")
-        return out
+        """Tokens indexed by their routes."""
+        choices = width(self._choices, ROUTED)
+        return op.indexed(self.tape, x, elements, choices, gradients=0, on_cpu=self.variant.on_cpu)
 
     @property
     def _choices(self) -> float:
@@ -147,8 +158,10 @@ class FeedForward(Attention):
         return float(moe.num_experts_per_tok) if moe is not None else 0.0
 
     def _grouped(self, x: Value, name: str, elements: Width) -> Value:
-        operand = op.cast(self.tape, x, self.compute)
-        return op.product(self.tape, operand, name, elements, trained=self.trained, name="experts")
+        operand, adapted = op.cast(self.tape, x, self.compute), name in self.variant.targets
+        return op.product(
+            self.tape, operand, name, elements, trained=self.trained or adapted, name="experts", expanded=adapted
+        )
 
     def _gate(self, joined: Value, inner: Width) -> Value:
         tape = self.tape
@@ -163,9 +176,8 @@ class FeedForward(Attention):
 
     def _summed(self, x: Value, elements: Width) -> Value:
         """Routed results put back in order and summed by token: one more index, an expanded gradient, indexed."""
-        index = self.tape.new(width(self._choices, ROUTED), 8.0)
-        ordered = self.tape.new(x.width, x.itemsize, wanted=x.wanted)
-        self.tape.record((x,), (ordered,), [index], lambda run, _: (run.new(x.size),), "indices")
+        choices = width(self._choices, ROUTED)
+        ordered = op.indexed(self.tape, x, x.width, choices, gradients=1, on_cpu=self.variant.on_cpu)
         out = self.tape.new(elements, x.itemsize, wanted=x.wanted)
         self.tape.record((ordered,), (out,), (), lambda _, g: g, "sum")
         return out

@@ -34,6 +34,7 @@ from cost_models.memory.pieces import WITH_EMBEDDING, WITH_HEAD, Pieces
 from cost_models.memory.setting import Setting, Terms, merged, once, scaled
 from cost_models.memory.sharding import local
 from cost_models.memory.states import States, cast_bytes
+from cost_models.memory.writing import fused_with
 from cost_models.parameters import embedding_weights, layer_weights
 from cost_models.schedule import BOTH
 
@@ -212,14 +213,18 @@ def _dummy_gradient(pieces: Pieces) -> Any:
 
 @once
 def _largest_tensor(pieces: Pieces) -> Any:
-    """Parameters of the largest trained tensor on a rank: a loop optimizer's temporaries."""
+    """Parameters of the largest trained tensor on a rank: a loop optimizer's temporaries. Fused ones are one tensor."""
     setting = pieces.setting
     if setting.adapters is not None:
         return 0.0
     largest: Any = setting.model.vocab_size * setting.model.hidden_size / setting.tensor
+    for w in embedding_weights(setting.model)[1:]:
+        largest = np.maximum(largest, local(setting, [w]))
     for kind in setting.kinds:
-        for w in layer_weights(setting.model, kind):
-            largest = np.maximum(largest, local(setting, [w]))
+        weights = layer_weights(setting.model, kind)
+        for w in weights:
+            fused = fused_with(setting.model, w.name)
+            largest = np.maximum(largest, local(setting, [each for each in weights if each.name in fused]))
     return largest
 
 

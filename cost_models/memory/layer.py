@@ -27,7 +27,9 @@ class Layer(FeedForward):
             return self._parallel(x, kind)
         before, after = style in ("pre", "sandwich"), style in ("post", "sandwich")
         for block in (self.attention, lambda v: self.feed_forward(v, kind)):
-            out = block(self.norm(x, rows) if before else x)
+            normed = self.norm(x, rows) if before else x
+            out = block(normed)
+            tape.until_now(normed)
             out = self._dropped(self.norm(out, rows) if after else out)
             x = op.add(tape, x, op.scale(tape, out) if self.facts.scaled_residual else out)
         return x

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.arrays import choose
-from cost_models.memory.eager import head_kept
+from cost_models.memory.eager import head_kept, norm_backward
 from cost_models.memory.setting import Setting, Terms, once
 
 
@@ -27,6 +27,9 @@ def loss_terms(setting: Setting) -> Terms:
     chunks = setting.loss("chunks")
     eager_logits = choose(chunks > 1, _chunked(setting, eager_logits / chunks, chunks), eager_logits)
     eager_head = head_kept(setting) * tokens
+    # The final norm's backward, with the logits gone and the head's gradient made, may need more than a chunk's loss.
+    after = norm_backward(setting) * tokens - eager_head + _head_gradient(setting)
+    eager_logits = choose(chunks > 1, np.maximum(eager_logits, after), eager_logits)
     fused = setting.loss("peak") * vocabulary * tokens
     dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
     megatron_logits = np.maximum(fused, b * vocabulary * tokens + dummy)
@@ -50,10 +53,15 @@ def held_outputs(setting: Setting) -> Terms:
 
 def _chunked(setting: Setting, logits: Any, chunks: Any) -> Any:
     """One chunk's logits beside the head's gradient so far, or its next part beside both. [bytes]"""
-    model, trained = setting.model, 0.0 if setting.adapters else 1.0
-    gradient = trained * setting.layout("gradient") * model.hidden_size * setting.vocabulary
+    gradient = _head_gradient(setting)
     last = setting.activation * setting.vocabulary * setting.tokens / chunks
     return np.maximum(logits + gradient, last + 2.0 * gradient)
+
+
+def _head_gradient(setting: Setting) -> Any:
+    """The gradient of the head's matrix. [bytes]"""
+    trained = 0.0 if setting.adapters else 1.0
+    return trained * setting.layout("gradient") * setting.model.hidden_size * setting.vocabulary
 
 
 @once

@@ -146,13 +146,13 @@ def rsqrt(tape: Tape, x: Value) -> Value:
 
 
 def by_rows(tape: Tape, x: Value, rows: Value, name: str = "input") -> Value:
-    """Times one number a row: the rows' gradient is a whole product before it is summed."""
-    out = tape.new(x.width, x.itemsize, wanted=x.wanted)
+    """Times one number a row: the rows' gradient is a whole product before it is summed. A wider number widens it."""
+    out = tape.new(x.width, max(x.itemsize, rows.itemsize), wanted=x.wanted)
 
     def backward(run: Run, _: Gradients) -> Gradients:
-        first = run.new(x.size)
-        run.new(x.size)
-        return first, run.new(rows.size)
+        first = run.new(out.size)
+        run.new(out.size)
+        return first if out.itemsize == x.itemsize else run.new(x.size), run.new(rows.size)
 
     tape.record((x, rows), (out,), [x, rows], backward, name)
     return out
@@ -173,14 +173,27 @@ def pointwise(tape: Tape, x: Value, *, keeps: str, temporaries: int = 0, name: s
 
 
 def product(
-    tape: Tape, x: Value, weight: str, elements: Width, *, trained: bool, name: str = "input", cast_weight: bool = False
+    tape: Tape,
+    x: Value,
+    weight: str,
+    elements: Width,
+    *,
+    trained: bool,
+    name: str = "input",
+    cast_weight: bool = False,
+    expanded: bool = False,
 ) -> Value:
-    """`mm` with a weight: the input is kept for the weight's gradient only (`mm_mat1_backward`, `mm_mat2_backward`)."""
+    """`mm` with a weight: the input is kept for the weight's gradient only (`mm_mat1_backward`, `mm_mat2_backward`).
+
+    That of a weight `expanded` from adapters is handed on to their factors.
+    """
     out = tape.new(elements, x.itemsize, wanted=x.wanted or trained)
 
     def backward(run: Run, _: Gradients) -> Gradients:
         result = run.new(x.size) if x.wanted else None
-        if trained:
+        if expanded:
+            run.passed(weight)
+        elif trained:
             run.produced(weight, cast=cast_weight)
         return (result,)
 
@@ -215,6 +228,32 @@ def dropout(tape: Tape, x: Value) -> Value:
     """Keeps its mask, one byte an element. Source: ATen `native/cuda/Dropout.cu`, native_dropout."""
     out, mask = tape.new(x.width, x.itemsize, wanted=x.wanted), tape.new(x.width, 1.0)
     tape.record((x,), (out,), [mask], lambda run, _: (run.new(x.size),), "dropout_mask")
+    return out
+
+
+def indexed(tape: Tape, x: Value, elements: Width, choices: Width, *, gradients: int, on_cpu: bool) -> Value:
+    """Rows chosen by an 8-byte index, which is kept. Its derivative adds the gradient into zeros.
+
+    Of a summed view the gradient is `gradients` copies of its own; a tensor subclass, as the tracker's, puts out of
+    place. Source: `FunctionsManual.cpp`, index_backward.
+    """
+    out, index = tape.new(elements, x.itemsize, wanted=x.wanted), tape.new(choices, 8.0)
+
+    def backward(run: Run, _: Gradients) -> Gradients:
+        for _again in range(gradients):
+            run.new(out.size)
+        if on_cpu:
+            run.new(x.size)
+        return (run.new(x.size),)
+
+    tape.record((x,), (out,), [index], backward, "indices")
+    return out
+
+
+def where(tape: Tape, a: Value, b: Value) -> Value:
+    """One of two by a condition, which is kept, a byte an element; both gradients are whole."""
+    out, condition = tape.new(a.width, a.itemsize, wanted=a.wanted or b.wanted), tape.new(a.width, 1.0)
+    tape.record((a, b), (out,), [condition], lambda run, _: (run.new(a.size), run.new(b.size)), "activation")
     return out
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.memory.activations import FULL, NONE, SELECTIVE, Saved
+from cost_models.memory.architectures import architecture
 from cost_models.memory.backward import EAGER
 from cost_models.memory.caching import Block, CachingAllocator
 from cost_models.memory.events import LayerEvents, layer_events
@@ -311,7 +312,7 @@ def _shares(setting: Setting, weights: tuple[Weight, ...]) -> list[float]:
     """Each tensor's share of a unit's parameters; adapters are pairs of small ones."""
     sizes = [float(np.asarray(local(setting, [w]))) / w.copies for w in weights for _ in range(w.copies)]
     if setting.adapters is not None:
-        sizes += [1.0 for w in weights if is_target(w, setting.adapters) for _ in range(2)]
+        sizes += [1.0 for w in weights if is_target(w, setting.adapters, architecture(setting.model)) for _ in range(2)]
     whole = sum(sizes)
     return [size / whole for size in sizes] if whole else []
 

@@ -289,10 +289,22 @@ def larger(one: Terms, other: Terms) -> Terms:
     return {name: choose(first, one.get(name, 0.0), other.get(name, 0.0)) for name in names}
 
 
+def _whole_experts(setting: Setting, shards: Any) -> Any:
+    """Shards of a stack of experts that is split along its first dimension: the first rank holds E / ceil(E / N).
+
+    Source: torch `distributed/fsdp/_fully_shard/_fsdp_param.py`, Shard(0) of each parameter.
+    """
+    assert setting.model.moe is not None
+    experts = setting.model.moe.num_experts / np.asarray(setting.strategy.expert_parallel)
+    return experts / np.ceil(experts / shards)
+
+
 @once
 def divisor(setting: Setting, fact: str, *, expert: bool = False) -> Any:
     """ZeRO shards of a kind of state: those of its group where the strategy's stage reaches the back end's, else 1."""
     shards = setting.expert_shards if expert else setting.shards
+    if expert and setting.model.moe is not None:
+        shards = choose(setting.says("gather_style", "root_group"), _whole_experts(setting, shards), shards)
     if fact == "optimizer_sharded_from":
         shards = np.maximum(shards / setting.fact("optimizer_instances"), 1.0)
     return choose(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)

@@ -17,12 +17,14 @@ from cost_models.parameters import (
     layer_weights,
     local_parameters,
 )
+from cost_models.specs.architecture import ArchitectureFacts
 from cost_models.specs.model import LayerKind
 from cost_models.specs.training import LoraSpec
 
 ATTENTION_TARGETS = frozenset(
     {"q_proj", "k_proj", "v_proj", "o_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"}
 )
+_EXPERT_NAMES = frozenset({"gate_proj", "up_proj", "down_proj"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class Held:
     """Trained low-rank adapters."""
     module: Array = 0.0
     """Trained copies of embeddings beside adapters."""
+    expanded: Array = 0.0
+    """Frozen tensors that are added to their adapters' product before each use, and those adapters."""
     small: Array = 0.0
     """Those of small tensors, which DeepSpeed's ZeRO-3 does not partition."""
 
@@ -60,9 +64,16 @@ class Held:
         return self.trained + self.expert + self.frozen + self.frozen_linear + self.frozen_expert
 
 
-def is_target(weight: Weight, lora: LoraSpec) -> bool:
-    """Whether peft puts an adapter beside a layer's weight. Routers and fused expert tensors are no `nn.Linear`."""
-    if not weight.linear or weight.in_features == 0 or weight.split is Split.EXPERT or weight.name == "router":
+def is_target(weight: Weight, lora: LoraSpec, facts: ArchitectureFacts) -> bool:
+    """Whether peft puts an adapter beside a layer's weight. Routers and fused expert tensors are no `nn.Linear`.
+
+    Source: peft `utils/transformers_weight_conversion.py`, _MOE_TARGET_MODULE_MAPPING.
+    """
+    fused = weight.split is Split.EXPERT or weight.name == "router"
+    name = "gate" if weight.name == "router" else weight.name.rsplit(".", 1)[-1]
+    if not weight.linear or weight.in_features == 0 or (fused and not facts.adapted_experts):
+        return False
+    if facts.adapted_experts and not fused and name in _EXPERT_NAMES:
         return False
     if lora.target_modules == "all-linear":
         return True
@@ -70,7 +81,7 @@ def is_target(weight: Weight, lora: LoraSpec) -> bool:
         return weight.name in ATTENTION_TARGETS
     if lora.target_modules == "qv":
         return weight.name in {"q_proj", "v_proj"}
-    return weight.name.rsplit(".", 1)[-1] in lora.target_modules
+    return name in lora.target_modules
 
 
 def local(setting: Setting, weights: Iterable[Weight]) -> Array:
@@ -97,9 +108,15 @@ def adapter_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
         return 0.0
     t = setting.tensor
     result: Array = np.zeros_like(t)
-    fused = fused_names(architecture(setting.model))
+    facts, s = architecture(setting.model), setting.strategy
+    fused = fused_names(facts)
     for w in weights:
-        if is_target(w, lora):
+        if is_target(w, lora, facts) and w.split is Split.EXPERT:
+            # One pair of factors for all experts; a gate fused with its product has twice the rank.
+            ranks = lora.rank * w.copies / (s.expert_parallel * s.expert_tensor_parallel)
+            width = w.in_features + w.out_features
+            result = result + ranks * (width + (w.out_features if w.name != "experts.down_proj" else 0.0))
+        elif is_target(w, lora, facts):
             down = 0.0 if w.name in fused else w.in_features / (t if w.split is Split.ROW else 1.0)
             up = w.out_features / (t if w.split in (Split.COLUMN, Split.KEY_VALUE) else 1.0)
             result = result + lora.rank * (down + up)
@@ -136,11 +153,14 @@ def held(setting: Setting, weights: tuple[Weight, ...], *, layer: bool) -> Held:
         trained = module if setting.adapters.train_embeddings else 0.0
         return Held(frozen=local(setting, shared), module=trained, other=trained, small=small)
     linear = tuple(w for w in shared if w.linear and w.in_features)
+    facts = architecture(setting.model)
+    expanded = [w for w in experts if is_target(w, setting.adapters, facts)]
     return Held(
         frozen=local(setting, [w for w in shared if w not in linear]),
         frozen_linear=local(setting, linear),
         frozen_expert=local(setting, experts),
         adapter=adapter_parameters(setting, weights),
+        expanded=local(setting, expanded) + adapter_parameters(setting, expanded) if expanded else 0.0,
         small=small,
     )
 

@@ -138,8 +138,11 @@ def buffer_bytes(setting: Setting, held: Held) -> Terms:
 
 
 def cast_bytes(setting: Setting, held: Held) -> Any:
-    """Copies of weights in another dtype that live from forward to backward. [bytes]"""
-    return setting.layout("cast") * (held.trained + held.expert)
+    """Copies of weights that live from forward to backward: in another dtype, or with their adapters added. [bytes]
+
+    Source: peft `tuners/lora/layer.py`, ParamWrapper._activate_lora (expert tensors, and their factors in its dtype).
+    """
+    return setting.layout("cast") * (held.trained + held.expert) + setting.compute * held.expanded
 
 
 def states(setting: Setting, held: Held, *, end: bool = False) -> States:

@@ -85,6 +85,10 @@ class Alive:
     """Weights of the layer whose gradients exist."""
     casts: tuple[str, ...] = ()
     """Weights of which a second copy in the compute dtype exists at this moment."""
+    passed: tuple[str, ...] = ()
+    """Weights whose gradients exist at this moment only, on the way to their adapters."""
+    released: tuple[str, ...] = ()
+    """Weights whose copies with their adapters added are gone."""
 
 
 @dataclass(slots=True)
@@ -93,6 +97,12 @@ class Tape:
 
     nodes: list[Node] = field(default_factory=list)
     part: str = ""
+    locals: list[tuple[int, Storage]] = field(default_factory=list)
+    """Until which node a variable of the module's code holds a tensor beyond its last use."""
+
+    def until_now(self, *values: Value) -> None:
+        """Variables that the code holds up to here."""
+        self.locals += [(len(self.nodes), value.storage) for value in values]
 
     def new(self, elements: Width, itemsize: float, *, wanted: bool = True) -> Value:
         """A fresh tensor."""
@@ -137,8 +147,13 @@ class Run:
         self.live: Width = sum((storage.size for storage in tape.saved()), np.zeros(len(BASES)))
         self.weights: list[str] = []
         self.moments: list[Alive] = []
+        self.before: Width | None = None
+        """Gradients alive when the first saved tensor is needed: a recomputed forward runs beside them."""
+        self._saved: Width = self.live
         self._fresh: list[Storage] = []
         self._casts: list[str] = []
+        self._passed: list[str] = []
+        self._released: list[str] = []
 
     def all(self, output: Value) -> list[Alive]:
         """Visit every node."""
@@ -167,9 +182,14 @@ class Run:
         if cast:
             self._casts.append(weight)
 
+    def passed(self, weight: str) -> None:
+        """A weight's gradient exists until the node is done."""
+        self._passed.append(weight)
+
     def note(self, *casts: str) -> None:
         """This may be the largest moment."""
-        self.moments.append(Alive(size=self.live, weights=tuple(self.weights), casts=casts))
+        names = {"weights": self.weights, "casts": casts, "passed": self._passed, "released": self._released}
+        self.moments.append(Alive(size=self.live, **{key: tuple(value) for key, value in names.items()}))
 
     def _hold(self, storage: Storage) -> Storage:
         storage.holders += 1
@@ -186,8 +206,11 @@ class Run:
         gradients = [value.gradient for value in node.outputs]
         if all(gradient is None for gradient in gradients):
             return
+        if node.saved and self.before is None:
+            self.before = self.live - self._saved
         results = node.backward(self, gradients)
         self.note()
+        self._released, self._passed = [*self._released, *self._passed], []
         for result in results:
             if result is not None:
                 self._hold(result)
@@ -226,7 +249,11 @@ def _largest(moments: list[Alive]) -> list[Alive]:
     for moment in sorted(moments, key=lambda m: -float(m.size.sum())):
         have = set(moment.weights)
         if not any(
-            have <= set(k.weights) and set(moment.casts) <= set(k.casts) and bool(np.all(k.size >= moment.size))
+            have <= set(k.weights)
+            and set(moment.casts) <= set(k.casts)
+            and set(moment.passed) <= set(k.passed)
+            and set(k.released) <= set(moment.released)
+            and bool(np.all(k.size >= moment.size))
             for k in kept
         ):
             kept.append(moment)

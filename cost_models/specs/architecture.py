@@ -42,6 +42,9 @@ class ArchitectureFacts(Spec):
     fp32 throughout."""
     normalised_routes: bool = True
     """The chosen probabilities are divided by their sum."""
+    adapted_experts: bool = False
+    """peft puts adapters beside the fused expert tensors and the router, and then none beside dense feed-forwards,
+    whose names count as the experts'. The adapted tensors are expanded whole for their product."""
     clamped_gate: bool = False
     always_masked: bool = False
     """Fused attention gets a mask even without padding."""

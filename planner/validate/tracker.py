@@ -16,6 +16,9 @@ from cost_models.hf_config import read_config
 from cost_models.job import Job
 from cost_models.ledger import MemoryLedger, StageMemory
 from cost_models.memory import memory_ledger
+from cost_models.memory.eager import forward_bytes
+from cost_models.memory.options import facts_of
+from cost_models.memory.setting import Setting
 from cost_models.parameters import layer_parameters, total_parameters
 from cost_models.pools import pool
 from cost_models.specs.cluster import ClusterSpec
@@ -23,6 +26,7 @@ from cost_models.specs.configuration import Configuration
 from cost_models.specs.framework import FrameworkFacts
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import LoraSpec, TrainingSpec
+from cost_models.strategy import Strategy
 from cost_models.units import GIB
 
 Row = Mapping[str, str]
@@ -121,6 +125,13 @@ def facts(row: Row) -> tuple[str, FrameworkFacts]:
 
 def ledger(row: Row) -> MemoryLedger:
     """The ledger of a row's step."""
+    job, configuration, framework = _asked(row)
+    changed: dict[str, FrameworkFacts] = {configuration.backend.name: framework}
+    return memory_ledger(job, configuration, catalog.calibration(), oom_risk=0.5, frameworks=changed)
+
+
+def _asked(row: Row) -> tuple[Job, Configuration, FrameworkFacts]:
+    """A row's job and configuration, and the facts of its back end."""
     spec = model(row)
     adapters = row["model"].partition("+")[2]
     sharding = row["sharding(world)"].split(":")
@@ -149,7 +160,7 @@ def ledger(row: Row) -> MemoryLedger:
             "precision": "fp32" if row["precision"] == "fp32" else "bf16",
         }
     )
-    return memory_ledger(job, configuration, catalog.calibration(), oom_risk=0.5, frameworks={backend: framework})
+    return job, configuration, framework
 
 
 def _adapters(row: Row) -> LoraSpec:
@@ -163,7 +174,7 @@ def _adapters(row: Row) -> LoraSpec:
 def compare(row: Row) -> Compared:
     """One row, predicted and tracked."""
     (stage,) = ledger(row).stages
-    step = stage.allocated("optimizer_step")
+    step = stage.allocated("optimizer_step") + _held_leaf(row)
     backward = max(stage.allocated(instant) for instant in _BACKWARD)
     predicted = {"total": max(step, backward), "forward": _forward(row, stage), "backward": backward, "step": step}
     stated = {phase: row.get(column) or "0" for phase, column in PHASES.items()}
@@ -171,23 +182,47 @@ def compare(row: Row) -> Compared:
     return Compared(row=row, model=model(row), predicted=predicted, tracked=tracked)
 
 
+def _held_leaf(row: Row) -> float:
+    """The embedding's output and its gradient, which the graph of a recomputed model with adapters holds as a leaf.
+
+    Source: transformers `enable_input_require_grads`; the leaf is freed with the graph's nodes, after the step.
+    """
+    if "+" not in row["model"] or row["recompute"] != "full":
+        return 0.0
+    size = 4.0 if row.get("four_bit") == "1" else 2.0
+    return 2.0 * size * int(row["hidden"]) * int(row["mbs"]) * int(row["seq"])
+
+
 def _forward(row: Row, stage: StageMemory) -> float:
-    """The end of forward: the loss instant with the logits' copies of forward instead of backward's.
+    """The end of forward, which is the loss instant with the logits' copies of forward instead of backward's, or the
+    fullest moment of the last layer's forward.
 
     The final norm's output is alive where the head does not keep it, and so are autocast's cached casts of recomputed
-    layers. A layer that needs more in the middle of its forward than the loss does is not looked at.
+    layers.
     """
     loss, spec = facts(row)[1].cross_entropy["eager"], model(row)
     autocast, adapters = row["precision"].startswith("fp32-autocast"), "+" in row["model"]
     wide = row["precision"] == "fp32" or row.get("four_bit") == "1"
     tokens = int(row["mbs"]) * int(row["seq"])
     # Logits in fp32 are their own fp32 copy.
-    each = (8.0 if wide else loss.forward) + ((4.0 if wide else 2.0) if spec.logit_softcap else 0.0)
+    # A chunk's 16-bit logits are gone before its log-softmax, as nothing is kept.
+    each = (8.0 if wide or loss.chunks > 1 else loss.forward) + ((4.0 if wide else 2.0) if spec.logit_softcap else 0.0)
     logits = each * spec.vocab_size * tokens / loss.chunks
     output = 4.0 if autocast or (wide and adapters) else 2.0 if adapters else 0.0
     casts = 2.0 * _layer_total(spec) if autocast and row["recompute"] == "full" else 0.0
-    rest = stage.allocated("loss") - stage.instants["loss"].get("logits", 0.0)
-    return rest + logits + output * spec.hidden_size * tokens + casts
+    terms = stage.instants["loss"]
+    rest = stage.allocated("loss") - terms.get("logits", 0.0)
+    layer = rest - terms.get("head_activations", 0.0) + _layer_forward(row) * tokens
+    return max(rest + logits + output * spec.hidden_size * tokens, layer) + casts
+
+
+def _layer_forward(row: Row) -> float:
+    """What the last layer's forward holds at most, in excess of what it keeps. [bytes per token]"""
+    job, configuration, frameworks = _asked(row)
+    backend = configuration.backend.name
+    facts_of_all = facts_of(job.training, {backend: frameworks})
+    setting = Setting(job=job, strategy=Strategy.of(configuration), frameworks=facts_of_all)
+    return float(forward_bytes(setting, job.model.layer_sequence[-1], keeps=row["recompute"] != "full"))
 
 
 def _layer_total(spec: ModelSpec) -> float:
