@@ -217,7 +217,9 @@ def _forward(row: Row, stage: StageMemory) -> float:
 
 
 def _layer_forward(row: Row) -> float:
-    """What the last layer's forward holds at most, in excess of what it keeps. [bytes per token]"""
+    """What the last layer's forward holds at most, in excess of what it keeps; expert tensors that a recomputed layer
+    expands for their adapters are left out. [bytes per token]
+    """
     job, configuration, frameworks = _asked(row)
     backend = configuration.backend.name
     facts_of_all = facts_of(job.training, {backend: frameworks})
