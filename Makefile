@@ -79,10 +79,11 @@ format: $(VENV)/ready ## write the house format and apply safe fixes
 	$(VENV)/bin/ruff format .
 
 .PHONY: docs
-docs: $(VENV)/ready ## write what is generated: docs/formulas.md, docs/requests.md and the example of README.md
+docs: $(VENV)/ready ## write what is generated: docs/formulas.md, docs/requests.md and the examples of README.md and docs/frontiers.md
 	$(VENV)/bin/python docs/generate_formulas.py
 	PYTHONPATH=. $(VENV)/bin/python docs/generate_requests.py
 	$(VENV)/bin/python docs/generate_example.py
+	PYTHONPATH=. $(VENV)/bin/python docs/generate_frontiers.py
 
 .PHONY: accuracy
 accuracy: $(VENV)/ready ## write docs/accuracy.md, its pictures and docs/verdicts.md (minutes: every term is removed and refitted)

@@ -37,7 +37,6 @@ from planner.version import __version__
 from planner.warn import warnings_of
 
 if TYPE_CHECKING:
-    from solver.problem import Problem
     from solver.solution import Solution
 
 Report = Callable[[str], None]
@@ -56,13 +55,13 @@ def plan(request: PlanRequest, calibration: Calibration | None = None, *, report
     from solver.search import solve
 
     started = time.perf_counter()
-    question = _Question.of(request, calibration)
+    question = Asked.of(request, calibration)
     problem = problem_of(question.resolved, question.calibration)
     solution = solve(problem, progress=_told(report))
     if solution.configuration is None:
         answer = explain_infeasible(question.resolved, question.calibration, problem, report)
     else:
-        answer = _chosen(question, problem, solution, solution.configuration)
+        answer = _chosen(question, solution, solution.configuration)
     return question.finish(answer, solution.configuration, ortools=solution.ortools, started=started)
 
 
@@ -77,7 +76,7 @@ def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Pl
         MissingCalibration: a cost term has no constant for this device or framework.
     """
     started = time.perf_counter()
-    question = _Question.of(request, calibration)
+    question = Asked.of(request, calibration)
     resolved = question.resolved
     configuration = resolved.configuration
     if configuration is None:
@@ -113,43 +112,52 @@ def _told(report: Report | None) -> Callable[[str, float], None] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class Asked:
     """A resolved request with the calibration that answers it."""
 
     resolved: ResolvedRequest
     calibration: Calibration
 
     @classmethod
-    def of(cls, request: PlanRequest, calibration: Calibration | None) -> "_Question":
+    def of(cls, request: PlanRequest, calibration: Calibration | None) -> "Asked":
+        """The request resolved, with the current calibration unless one is given."""
         return cls(resolve(request), calibration if calibration is not None else calibrations.current())
 
     def finish(
         self, answer: dict[str, Any], configuration: Configuration | None, *, ortools: str, started: float
     ) -> Plan:
         """The plan with what it was made from, in the envelope of where and when."""
-        known: KnowledgeClass = "unseen"
-        priced = configuration or _nearest(answer)
-        if priced is not None:
-            known = knowledge_class(self.resolved.job, priced, self.calibration)
         return Plan(
             **answer,
             request=self.resolved.question,
-            provenance=Provenance(
-                meshwright=__version__,
-                calibration=f"{self.calibration.version}#{calibration_hash(self.calibration)[:16]}",
-                catalogue=catalogue_hash(),
-                legality=legality_hash(),
-                ortools=ortools,
-                request_hash=self.resolved.request_hash(self.calibration),
-                class_=known,
-            ),
-            envelope=Envelope(
-                id=str(uuid.uuid4()),
-                created_at=datetime.now(UTC),
-                solve_seconds=time.perf_counter() - started,
-                host=platform.node(),
-            ),
+            provenance=self.provenance(configuration or _nearest(answer), ortools),
+            envelope=envelope(started),
         ).sealed()
+
+    def provenance(self, priced: Configuration | None, ortools: str) -> Provenance:
+        """What an answer about a configuration is made from."""
+        known: KnowledgeClass = "unseen"
+        if priced is not None:
+            known = knowledge_class(self.resolved.job, priced, self.calibration)
+        return Provenance(
+            meshwright=__version__,
+            calibration=f"{self.calibration.version}#{calibration_hash(self.calibration)[:16]}",
+            catalogue=catalogue_hash(),
+            legality=legality_hash(),
+            ortools=ortools,
+            request_hash=self.resolved.request_hash(self.calibration),
+            class_=known,
+        )
+
+
+def envelope(started: float) -> Envelope:
+    """Where and when, for work that began at `started` on the performance counter."""
+    return Envelope(
+        id=str(uuid.uuid4()),
+        created_at=datetime.now(UTC),
+        solve_seconds=time.perf_counter() - started,
+        host=platform.node(),
+    )
 
 
 def _nearest(answer: dict[str, Any]) -> Configuration | None:
@@ -159,9 +167,14 @@ def _nearest(answer: dict[str, Any]) -> Configuration | None:
     return None if miss is None else miss.configuration
 
 
-def _chosen(
-    question: _Question, problem: "Problem", solution: "Solution", configuration: Configuration
-) -> dict[str, Any]:
+def plan_of(question: Asked, solution: "Solution", started: float) -> Plan:
+    """A solution of a question that has one, as a plan."""
+    assert solution.configuration is not None
+    answer = _chosen(question, solution, solution.configuration)
+    return question.finish(answer, solution.configuration, ortools=solution.ortools, started=started)
+
+
+def _chosen(question: Asked, solution: "Solution", configuration: Configuration) -> dict[str, Any]:
     resolved, calibration = question.resolved, question.calibration
     job, risk = resolved.job, resolved.constraints.oom_risk
     predicted = predict(job, configuration, calibration, oom_risk=risk)
@@ -226,7 +239,7 @@ def _release(configuration: Configuration) -> str:
     return f"{configuration.backend.name}@{configuration.backend.release_range}"
 
 
-def _alternatives(question: _Question, solution: "Solution", configuration: Configuration) -> tuple[Alternative, ...]:
+def _alternatives(question: Asked, solution: "Solution", configuration: Configuration) -> tuple[Alternative, ...]:
     resolved, calibration = question.resolved, question.calibration
     found = []
     for rival in solution.alternatives:

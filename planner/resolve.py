@@ -60,13 +60,9 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
     assumptions: list[Assumption] = []
     model = resolve_model(request.model)
     assumptions += [_read_from_config(text) for text in model.assumptions]
-    pools = []
-    for index, pool in enumerate(request.cluster.pools):
-        found, assumed = _pool(pool, f"cluster.pools.{index}")
-        pools.append(found)
-        assumptions += assumed
-    cluster = ClusterSpec(pools=tuple(pools))
-    training, constraints = _precision(request, pools[0].device, assumptions)
+    cluster, assumed = cluster_of(request)
+    assumptions += assumed
+    training, constraints = _precision(request, cluster.pools[0].device, assumptions)
     job = Job(model=model, cluster=cluster, training=training)
     _check(request, job, constraints)
     configuration: Configuration | None = None
@@ -84,6 +80,20 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
         configuration=configuration,
         assumptions=tuple(assumptions),
     )
+
+
+def cluster_of(request: PlanRequest) -> tuple[ClusterSpec, list[Assumption]]:
+    """The cluster with every default of its devices, and which of them were taken.
+
+    Raises:
+        SpecError: a name is unknown, or a number of a pool breaks a rule.
+    """
+    pools, assumptions = [], list[Assumption]()
+    for index, pool in enumerate(request.cluster.pools):
+        found, assumed = _pool(pool, f"cluster.pools.{index}")
+        pools.append(found)
+        assumptions += assumed
+    return ClusterSpec(pools=tuple(pools)), assumptions
 
 
 def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:

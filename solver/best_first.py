@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from solver.closing import close, solve
 from solver.dominance import Pruning, sequence_parallel_rows
-from solver.expansion import expanded
+from solver.expansion import Expansion
 from solver.incumbent import Incumbent
 from solver.pending import Pending
 from solver.problem import Problem
@@ -29,7 +29,7 @@ PROBE = 16
 def search(question: Question, standing: Standing) -> Incumbent | None:
     """The optimum, or None when there is no feasible configuration (or none within the budget)."""
     pending, still_open = Pending(question), list[Open]()
-    for groups in expanded(question, standing):
+    for groups in Expansion(question).chunks(standing):
         pending.add(groups)
         still_open += _probed(question, standing, pending)
         if standing.answered:

@@ -16,26 +16,45 @@ FIRST_CHUNK, CHUNK = 600, 4000
 """Rows priced at once: few until there is an incumbent to prune with, then as many as fit a core's cache."""
 
 
-def expanded(question: Question, standing: Standing) -> Iterator[list[Group]]:
-    """Rows that can still win and may fit, chunk by chunk."""
-    floors, owner, topology = _floors(question)
-    order = np.argsort(floors, kind="stable")
-    widths = np.array([space.legal.sum() / max(space.size, 1) for space in question.spaces])
-    position, size = 0, FIRST_CHUNK
-    while position < len(order) and not standing.beaten(floors[order[position]]):
+class Expansion:
+    """Topologies by ascending floor, expanded as far as they can still win; more of them when the standing worsens."""
+
+    def __init__(self, question: Question, *, most: int = CHUNK) -> None:
+        """`most`: rows priced at once, at last."""
+        self.question = question
+        floors, owner, topology = _floors(question)
+        order = np.argsort(floors, kind="stable")
+        self.floors, self.owner, self.topology = floors[order], owner[order], topology[order]
+        self.place = order
+        self.position, self.size, self.most = 0, FIRST_CHUNK, most
+
+    def chunks(self, standing: Standing) -> Iterator[list[Group]]:
+        """Rows that can still win and may fit, chunk by chunk."""
+        while (groups := self.chunk(standing)) is not None:
+            yield groups
+
+    def chunk(self, standing: Standing) -> list[Group] | None:
+        """The next chunk; None when no topology that is left can win, or the budget ran out."""
+        question, start = self.question, self.position
+        if start >= len(self.floors) or standing.beaten(self.floors[start]):
+            return None
         if standing.counters.priced >= question.problem.budget.max_priced_rows:
-            standing.give_up(float(floors[order[position]]))
-            return
-        amounts = np.cumsum(widths[owner[order[position : position + size]]])
-        stop = position + max(1, int(np.searchsorted(amounts, size)))
-        chunk = order[position:stop]
-        chunk = np.sort(chunk[~np.asarray(standing.beaten(floors[chunk]))])
+            standing.give_up(float(self.floors[start]))
+            return None
+        widths = np.array([space.legal.sum() / max(space.size, 1) for space in question.spaces])
+        amounts = np.cumsum(widths[self.owner[start : start + self.size]])
+        stop = start + max(1, int(np.searchsorted(amounts, self.size)))
+        stop -= int(np.count_nonzero(standing.beaten(self.floors[start:stop])))
+        chunk = start + np.argsort(self.place[start:stop], kind="stable")
         rows = priced_rows(
-            question.problem, question.prices, question.spaces, *rows_of(question.spaces, owner[chunk], topology[chunk])
+            question.problem,
+            question.prices,
+            question.spaces,
+            *rows_of(question.spaces, self.owner[chunk], self.topology[chunk]),
         )
         standing.counters.priced += len(rows)
-        yield list(_tested(question, standing, rows))
-        position, size = stop, min(size * 2, CHUNK)
+        self.position, self.size = stop, min(self.size * 2, self.most)
+        return list(_tested(question, standing, rows))
 
 
 def _floors(question: Question) -> tuple[FloatArray, IntArray, IntArray]:

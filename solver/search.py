@@ -25,7 +25,9 @@ from solver.standing import Counters, Question, Standing
 
 
 @dataclass(slots=True)
-class _Solve:
+class Run:
+    """The searches of one question, which share their prices and count together."""
+
     problem: Problem
     prices: Prices
     pruning: Pruning
@@ -73,7 +75,7 @@ def solve(
         LimitReached: the budget ran out before any configuration was found.
         VerificationFailed: the scalar ledger contradicts the winner.
     """
-    run = _Solve(problem, prices(pricing), pruning, progress)
+    run = Run(problem, prices(pricing), pruning, progress)
     chain = objectives(problem)
     legal, chain_values, last = _first(run, chain)
     if last is None or last.incumbent is None:
@@ -87,10 +89,10 @@ def solve(
     for goal, value in zip(chain, chain_values, strict=False):
         limit = limit.after(goal, value.exact)
     for goal in chain[len(chain_values) :]:
-        start = _restated(goal, last.incumbent)
+        start = restated(goal, last.incumbent)
         last = run.search(goal, limit, legal, start, goal is chain[-1])
         assert last.incumbent is not None, "the start is feasible"
-        chain_values.append(_Value(goal, last.incumbent.value, last.bound))
+        chain_values.append(Achieved(goal, last.incumbent.value, last.bound))
         limit = limit.after(goal, last.incumbent.value)
     proven = run.counters.exhausted
     notes = _unproven(problem, chain_values, proven)
@@ -101,10 +103,10 @@ def solve(
     assert last.incumbent is not None
     if check and pricing is None:
         _verify.verify(problem, last.incumbent)
-    return replace(_solution(run, legal, chain_values, last), notes=notes)
+    return replace(solution_of(run, legal, chain_values, last), notes=notes)
 
 
-def _unproven(problem: Problem, values: "Sequence[_Value]", exhausted: bool) -> tuple[str, ...]:
+def _unproven(problem: Problem, values: "Sequence[Achieved]", exhausted: bool) -> tuple[str, ...]:
     """What was left undone when the budget ran out."""
     if exhausted:
         return ()
@@ -119,25 +121,27 @@ def _unproven(problem: Problem, values: "Sequence[_Value]", exhausted: bool) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class Achieved:
+    """An objective's value and what bounds it."""
+
     goal: Objective
     exact: Fraction
     bound: Fraction | None
 
 
-def _restated(goal: Objective, found: Incumbent) -> Incumbent:
+def restated(goal: Objective, found: Incumbent) -> Incumbent:
     """The incumbent valued by the next objective."""
     return replace(found, value=goal.value(found.strategy, found.cost))
 
 
-def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ...], list[_Value], Standing | None]:
+def _first(run: Run, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ...], list[Achieved], Standing | None]:
     """The first objective over the whole space; fewest devices by ascending count: step time is not monotone in it."""
     problem = run.problem
     if chain[0].name != "gpus":
         legal = reduced(problem, spaces(problem), run.pruning)
         found = run.search(chain[0], caps(problem), legal, last=len(chain) == 1)
         _count(run, legal)
-        values = [] if found.incumbent is None else [_Value(chain[0], found.incumbent.value, found.bound)]
+        values = [] if found.incumbent is None else [Achieved(chain[0], found.incumbent.value, found.bound)]
         return legal, values, found
     legal, last = (), None
     for count in sorted(int(n) for n in problem.resolved_domains["gpus"] or ()):
@@ -147,18 +151,18 @@ def _first(run: _Solve, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace,
         _count(run, legal)
         if last.incumbent is not None:
             bound = None if run.counters.exhausted else Fraction(1)
-            return legal, [_Value(chain[0], last.incumbent.value, bound)], last
+            return legal, [Achieved(chain[0], last.incumbent.value, bound)], last
     return legal, [], last
 
 
-def _count(run: _Solve, legal: Sequence[BackendSpace]) -> None:
+def _count(run: Run, legal: Sequence[BackendSpace]) -> None:
     counted = run.counters.candidates(legal)
     run.raw += counted.raw
     run.legal += counted.legal
 
 
 def _simplest(
-    run: _Solve, chain: Sequence[Objective], values: Sequence[_Value], legal: tuple[BackendSpace, ...], last: Standing
+    run: Run, chain: Sequence[Objective], values: Sequence[Achieved], legal: tuple[BackendSpace, ...], last: Standing
 ) -> Standing:
     """The simplest configuration within the tolerance of every objective; among equals the best by the last one.
 
@@ -193,7 +197,7 @@ def _simplest(
     return last
 
 
-def _infeasible(run: _Solve, legal: Sequence[BackendSpace]) -> Solution:
+def _infeasible(run: Run, legal: Sequence[BackendSpace]) -> Solution:
     return Solution(
         status="infeasible",
         configuration=None,
@@ -206,21 +210,22 @@ def _infeasible(run: _Solve, legal: Sequence[BackendSpace]) -> Solution:
     )
 
 
-def _candidates(run: _Solve) -> Candidates:
+def _candidates(run: Run) -> Candidates:
     c = run.counters
     return Candidates(raw=run.raw, legal=run.legal, priced=c.priced, bounded=c.bounded, solved=c.solved)
 
 
-def _parameters(run: _Solve) -> str:
+def _parameters(run: Run) -> str:
     stated = parameters(run.problem.budget.row_deterministic_time)
     return " ".join(f"{name}: {value:g}" for name, value in stated.items())
 
 
-def _gpus(run: _Solve) -> tuple[int, ...]:
+def _gpus(run: Run) -> tuple[int, ...]:
     return tuple(sorted(int(n) for n in run.problem.resolved_domains["gpus"] or ()))
 
 
-def _solution(run: _Solve, legal: Sequence[BackendSpace], values: Sequence[_Value], last: Standing) -> Solution:
+def solution_of(run: Run, legal: Sequence[BackendSpace], values: Sequence[Achieved], last: Standing) -> Solution:
+    """What the last search found, with the values of every objective."""
     found = last.incumbent
     assert found is not None
     closed = all(value.bound is None or value.bound >= value.exact for value in values)

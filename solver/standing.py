@@ -1,11 +1,11 @@
 """Where a search stands: the best configuration so far, what that rules out, and what had to be left open."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from cost_models.arrays import FloatArray
+from cost_models.arrays import FloatArray, IntArray
 from cost_models.strategy import Strategy
 from solver.bounds.offload import Level
 from solver.bounds.ways import Way
@@ -95,6 +95,8 @@ class Standing:
     bound: Fraction | None = None
     """Least value that anything left open could have; None when nothing is open."""
     runners_up: list[Open] = field(default_factory=list)
+    learn: Callable[[Group, IntArray, FloatArray], None] = lambda group, rows, lower: None
+    """Told of every tight bound, in the objective's value; for searches that follow on the same rows."""
 
     def beaten(self, lower: Any) -> Any:
         """Whether bounds are above the incumbent; where a later objective settles ties, at it suffices for memory."""

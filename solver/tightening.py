@@ -21,6 +21,7 @@ def tightened(question: Question, standing: Standing, group: Group, at: IntArray
         return _by_peak(standing, group, at, batch)
     if standing.incumbent is None and question.pruning.necessary_memory:
         fits = peak_bound(batch) <= batch.memory.capacity.max(axis=1)
+        standing.learn(group, at[~fits], np.full(int((~fits).sum()), np.inf))
         at, batch = at[fits], batch.take(fits)
         if not len(at):
             return []
@@ -28,6 +29,7 @@ def tightened(question: Question, standing: Standing, group: Group, at: IntArray
     bounds = row_bounds(batch, standing.goal_limits(weights), fine=fine)
     time = question.goal == "time"
     lower = bounds.lower * weights if time else np.where(np.isfinite(bounds.lower), 0.0, np.inf)
+    standing.learn(group, at, lower)
     reached = _offered(standing, group, at, batch, bounds, bounds.upper * weights)
     if standing.answered:
         return []

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from cost_models.errors import MeshwrightError, SpecError
-from planner.cli import calibrate, catalogue, estimate, export, plan, support, validate
+from planner.cli import calibrate, catalogue, estimate, export, frontier, plan, support, validate
 from planner.errors import PlannerError
 
 GROUP: Final = "meshwright.commands"
@@ -71,6 +71,8 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan_command)
 app.command("estimate")(estimate.estimate_command)
+app.command("frontier")(frontier.frontier_command)
+app.command("ladder")(frontier.ladder_command)
 app.command("export")(export.export_command)
 app.command("validate")(validate.validate_command)
 app.command("calibrate")(calibrate.calibrate_command)

@@ -23,6 +23,8 @@ REQUEST = {
 FACES = {
     "plan": REQUEST | {"--objective", "--export", "--save-dir", "--why-not"},
     "estimate": REQUEST,
+    "frontier": {"job", "--file", "-f", "--axes", "--points", "--save-dir", "--set", "--json", "--help"},
+    "ladder": {"job", "--file", "-f", "--gpus", "--set", "--json", "--help"},
     "export": {"plan", "--to", "--save-dir", "--nodes", "--learning-rate", "--lossy", "--json", "--help"},
     "validate": {"--data", "--rows", "--cases", "--tracker", "--json", "--help"},
     "support": {"--json", "--help"},
