@@ -11,8 +11,10 @@ from cost_models.calibration import Calibration, Factor
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import Sample, samples, weights
 from planner.fitting.fit import FEWEST_ROWS, Fitted, estimated
+from planner.fitting.robust import NOISE, resolve_linear
 from planner.measurement import Measurement
 
+WIDENING: Final = "step_time_widening"
 IDENTIFIED: Final = 0.9
 """A factor is identified when its rows shrink its standard deviation to this share of the prior's, or below."""
 
@@ -21,15 +23,16 @@ def update(calibration: Calibration, measurements: Sequence[Measurement]) -> Cal
     """A maximum-a-posteriori update with `calibration` as the prior, device family by device family.
 
     Moved factors are stated for the family alone (`name@family`), so that rows of one device never move another's
-    predictions. Below five rows of a family nothing moves; its intervals widen by the typical miss of those rows.
+    predictions. Below five rows of a family, or where moving would not have predicted rows left out of the update
+    better, nothing moves; its intervals widen by the typical miss of those rows.
     """
     found = samples(measurements)
     changes: dict[str, Factor] = {}
     for family in sorted({sample.case.job.device.family for sample in found}):
         own = [sample for sample in found if sample.case.job.device.family == family]
         here = calibration.on(family)
-        of_family = _moved(here, own, family) if len(own) >= FEWEST_ROWS else _widened(here, own, family)
-        changes |= of_family | _counted(calibration, own)
+        moved = _moved(here, own, family) if len(own) >= FEWEST_ROWS else {}
+        changes |= (moved or _widened(here, own, family)) | _counted(calibration, own)
     return Calibration(
         version=f"{calibration.version}+site{len(found)}",
         factors={**calibration.factors, **changes},
@@ -48,23 +51,44 @@ def site_fit(here: Calibration, own: Sequence[Sample]) -> Fitted:
 
 
 def _moved(here: Calibration, own: Sequence[Sample], family: str) -> dict[str, Factor]:
+    """The factors that move; none where rows left out would not have been predicted better."""
     result = site_fit(here, own)
+    if not predicts_better(result):
+        return {}
     changes: dict[str, Factor] = {}
     for name, spread in result.spread.items():
         factor, value = here.factors[name], result.calibration.factors[name].value
         if value != factor.value and spread <= IDENTIFIED * float(factor.sigma or 0.0):
             source = f"re-estimated from {len(own)} runs on {family}; before: {factor.source}"
             changes[f"{name}@{family}"] = factor.model_copy(update={"value": value, "source": source})
+    if changes and here.known(WIDENING) and here(WIDENING) > 1.0:
+        changes[f"{WIDENING}@{family}"] = Factor(value=1.0, source=f"{len(own)} runs on {family} moved its constants")
     return changes
+
+
+def predicts_better(result: Fitted) -> bool:
+    """Whether updates without a row predict that row better, on average, than the prior does.
+
+    The updates are linear around the one of all rows; large misses count in proportion (`robust.NOISE`).
+    """
+    problem, slopes = result.problem, result.slopes
+    prior = result.residuals + slopes @ (problem.centre - result.estimate)
+    rows = np.arange(len(prior))
+    left_out = np.empty(len(prior))
+    for row in rows:
+        theta = resolve_linear(result.residuals, slopes, problem, result.estimate, rows != row)
+        left_out[row] = result.residuals[row] + slopes[row] @ (theta - result.estimate)
+    miss = [np.sqrt(1 + (errors / NOISE) ** 2) for errors in (left_out, prior)]
+    return bool(np.mean(miss[0]) < np.mean(miss[1]))
 
 
 def _widened(here: Calibration, own: Sequence[Sample], family: str) -> dict[str, Factor]:
     values = {key: factor.value for key, factor in here.factors.items()}
     misses = Batches(own, None).residuals(values)
     typical = exp(float(median(abs(float(r)) for r in misses)))
-    wider = max(typical, here("step_time_widening") if here.known("step_time_widening") else 1.0)
-    source = f"typical miss of {len(own)} runs on {family}: too few to move a constant"
-    return {f"step_time_widening@{family}": Factor(value=float(f"{wider:.3g}"), source=source)}
+    wider = max(typical, here(WIDENING) if here.known(WIDENING) else 1.0)
+    source = f"typical miss of {len(own)} runs on {family}: too few, or too unlike, to move a constant"
+    return {f"{WIDENING}@{family}": Factor(value=float(f"{wider:.3g}"), source=source)}
 
 
 def _counted(calibration: Calibration, own: Sequence[Sample]) -> dict[str, Factor]:
