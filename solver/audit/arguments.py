@@ -1,0 +1,192 @@
+"""The arguments: for every legal row, why it has no configuration within the limits of a question.
+
+Arguments are tried from the cheapest to the strongest, so the same claim always gets the same argument for the same row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from cost_models.memory import memory_table
+from cost_models.specs.choices import RECOMPUTES, Backend
+from cost_models.strategy import Strategy
+from cost_models.time import time_table
+from solver.audit.claim import Question
+from solver.audit.grid import UNIT, MemoryGrid, TimeGrid, kind_order, memory_grid, node_patterns, time_grid
+from solver.audit.paths import Layout, Unsettled, find
+from solver.audit.relaxation import Setting, host_floor, memory_floor, time_floor
+from solver.audit.row import Abilities, AuditRow
+from solver.audit.space import backends, legal_rows
+from solver.caps import Caps, caps
+from solver.legality import job_facts, layout_codes
+from solver.problem import Problem
+
+ARGUMENTS: Final = ("", "limits", "layers", "time", "memory", "host_memory", "layouts", "model")
+"""Index 0 is an open row. limits: its degrees alone miss the limits. layers: stages must be even and cannot. time: too slow
+in its fastest mode without a look at memory. memory, host_memory: too large in its leanest mode without a look at time.
+layouts: no layout meets both, by exact search. model: none does, by CP-SAT on the row's model."""
+OPEN, LIMITS, LAYERS, TIME, MEMORY, HOST, LAYOUTS, MODEL = range(len(ARGUMENTS))
+_CHUNK = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One row that only a look at its layouts settles."""
+
+    backend: Backend
+    index: int
+    strategy: Strategy
+    row: AuditRow
+    most_time: float
+    most_peak: float
+    floor: float
+    """Of its time. [ticks]"""
+    layout: Layout | None
+    """That contradicts the claim."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Discarded:
+    """Rows of a back end under one question."""
+
+    backend: Backend
+    rows: Strategy
+    argument: IntArray
+    """Index of ARGUMENTS for every row."""
+    floor: FloatArray
+    """What the argument rests on: least v times the step [ticks] or least peak [KiB]; 0 where it needs no number."""
+    limit: FloatArray
+    """What the floor exceeds."""
+    looked_at: list[Asked]
+
+
+def discard(problem: Problem, question: Question) -> Iterator[Discarded]:
+    """Every legal row with its argument, back end by back end."""
+    limit = caps(problem)
+    for backend in backends(problem):
+        rows = legal_rows(problem, backend)
+        if len(rows):
+            yield _discarded(problem, question, limit, backend, rows)
+
+
+def _discarded(problem: Problem, question: Question, limit: Caps, backend: Backend, rows: Strategy) -> Discarded:
+    n, layers = len(rows), problem.job.model.num_hidden_layers
+    most_time, most_peak = question.limits(rows, limit)
+    out = Discarded(
+        backend=backend,
+        rows=rows,
+        argument=np.full(n, OPEN, dtype=np.uint8),
+        floor=np.zeros(n),
+        limit=np.zeros(n),
+        looked_at=[],
+    )
+    facts = {**job_facts(problem.job), **{f.name: getattr(rows, f.name) for f in fields(Strategy)}}
+    codes = layout_codes(backend, facts, n)
+    out.argument[codes["even"] & (layers % np.asarray(rows.pipeline_parallel) != 0)] = LAYERS
+    out.argument[(most_time < 0) & (out.argument == OPEN)] = LIMITS
+    shapes = np.stack([rows.pipeline_parallel, rows.virtual_pipeline_stages], axis=1)
+    for stages, virtual in np.unique(shapes, axis=0).tolist():
+        same = np.nonzero((shapes == (stages, virtual)).all(axis=1) & (out.argument == OPEN))[0]
+        for start in range(0, len(same), _CHUNK):
+            at = same[start : start + _CHUNK]
+            _Chunk(problem, limit, out, codes, stages, virtual).argue(at, most_time[at], most_peak[at])
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows of equal shape."""
+
+    problem: Problem
+    limit: Caps
+    out: Discarded
+    codes: dict[str, Any]
+    stages: int
+    virtual: int
+
+    def argue(self, at: IntArray, most_time: FloatArray, most_peak: FloatArray) -> None:
+        """Time first, as its table is the cheaper one; memory for what is left; then layouts."""
+        job, out = self.problem.job, self.out
+        strategy = out.rows.take(at)
+        time = time_grid(time_table(job, strategy, self.problem.calibration), self.stages)
+        floor = time_floor(time, self._setting(strategy, at))
+        left = self._note(at, TIME, floor > most_time, floor, most_time)
+        if not left.any():
+            return
+        at, strategy, time, floor = at[left], strategy.take(left), time.take(left), floor[left]
+        most_time, most_peak = most_time[left], most_peak[left]
+        table = memory_table(job, strategy, self.problem.calibration, oom_risk=self.problem.oom_risk)
+        memory = memory_grid(table, self.stages, self.virtual, np.asarray(strategy.gradient_accumulation_steps))
+        room = np.minimum(memory.capacity, most_peak)
+        if self.limit.max_memory_bytes is not None:
+            room = np.minimum(room, self.limit.max_memory_bytes // UNIT)
+        need = memory_floor(memory, self._setting(strategy, at))
+        host = host_floor(memory, np.asarray(strategy.world_size), job.pool.gpus_per_node)
+        left = self._note(at, MEMORY, need > room, need, room)
+        left &= self._note(at, HOST, (host > memory.host_capacity) & left, host, memory.host_capacity)
+        for k in np.nonzero(left)[0]:
+            self._look(int(at[k]), strategy.row(k), time.take([k]), memory.take([k]), most_time[k], room[k], floor[k])
+
+    def _setting(self, strategy: Strategy, at: IntArray) -> Setting:
+        kinds = len(self.problem.job.model.layer_kinds)
+        order = kind_order(self.problem.job.model, self.stages, self.virtual)
+        return Setting(
+            counts=np.bincount(order, minlength=kinds).astype(float),
+            even=self.codes["even"][at] | (self.virtual > 1) | (self.stages == 1),
+            offloads=np.asarray(strategy.optimizer_offload) > 0,
+            virtual=self.virtual,
+            steps=np.asarray(strategy.gradient_accumulation_steps),
+            modes=tuple(i for i, mode in enumerate(RECOMPUTES) if mode in self.limit.modes),
+        )
+
+    def _note(self, at: IntArray, argument: int, holds: Any, floor: FloatArray, limit: FloatArray) -> Any:
+        """Record an argument where it holds; what is left."""
+        self.out.argument[at[holds]] = argument
+        self.out.floor[at[holds]], self.out.limit[at[holds]] = floor[holds], limit[holds]
+        return ~holds
+
+    def _look(
+        self, index: int, strategy: Strategy, time: TimeGrid, memory: MemoryGrid, most_time: float, most_peak: float, floor: float
+    ) -> None:
+        row = AuditRow(
+            time=time,
+            memory=memory,
+            steps=int(strategy.gradient_accumulation_steps),
+            virtual=self.virtual,
+            order=kind_order(self.problem.job.model, self.stages, self.virtual),
+            can=Abilities(
+                even=bool(self.codes["even"][index]) or self.virtual > 1,
+                mixed=bool(self.codes["mixed"][index]),
+                recompute=int(self.codes["recompute"][index]),
+                offload=int(self.codes["offload"][index]),
+                offloads=bool(strategy.optimizer_offload),
+                needs_full=int(strategy.recompute_interval) > 1,
+                modes=tuple(mode in self.limit.modes for mode in RECOMPUTES),  # type: ignore[arg-type]
+            ),
+            patterns=node_patterns(
+                int(strategy.tensor_parallel * strategy.context_parallel * strategy.data_parallel),
+                self.stages,
+                self.problem.job.pool.gpus_per_node,
+            ),
+        )
+        try:
+            layout = find(row, most_time, most_peak)
+            self.out.argument[index] = OPEN if layout is not None else LAYOUTS
+        except Unsettled:
+            layout = None
+        self.out.floor[index], self.out.limit[index] = floor, most_time
+        self.out.looked_at.append(
+            Asked(
+                backend=self.out.backend,
+                index=index,
+                strategy=strategy,
+                row=row,
+                most_time=most_time,
+                most_peak=most_peak,
+                floor=floor,
+                layout=layout,
+            )
+        )

@@ -1,0 +1,244 @@
+"""The exact search for a layout of one row within limits: shortest paths through the layers, stage by stage.
+
+A layout is a path from layer 0 to layer L that takes one run of layers per stage. Its step is
+`slope x longest + sum + v x (longest tail + fixed)`: for given limits on the longest run and the longest tail the rest is
+a shortest path. Boxes of these two limits are bounded and halved until one holds a layout or none is left. The joint
+decisions of all stages (how many layers recompute in each, how many offload) are taken one after the other.
+
+This is a second formulation of the inner problem: it shares neither bounds nor constraints with the search.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import FloatArray
+from solver.audit.options import Options, joint_offloads, joint_pairs, options, part_of
+from solver.audit.row import AuditRow, Part
+
+Layout = tuple[Part, ...]
+
+
+class Unsettled(Exception):
+    """Stages that share a node compete for its memory, which paths cannot say; another argument must decide."""
+
+
+def find(row: AuditRow, most_time: float, most_peak: float) -> Layout | None:
+    """A layout with v times the step and a peak within these limits, or None, which is then proven. [ticks, KiB]
+
+    Raises:
+        Unsettled: neither.
+    """
+    most_peak = min(most_peak, float(row.memory.capacity[0]))
+    slowest = _slowest(row, most_time)
+    table = options(row, _longest(row, slowest))
+    unsettled = False
+    for pairs, counts in _decisions(row, table, most_time, slowest, most_peak):
+        for network in _networks(row, table, pairs, counts, most_peak):
+            try:
+                found = _search(network, most_time)
+            except Unsettled:
+                unsettled = True
+                continue
+            if found is not None:
+                return found
+    if unsettled:
+        raise Unsettled
+    return None
+
+
+def _slowest(row: AuditRow, most_time: float) -> float:
+    """Longest run within the time when all other layers run at their fastest. [ticks]"""
+    if row.slope == 0:
+        return float("inf")
+    least = float(row.time.stage.sum() + row.before[-1] @ row.time.layer[0].min(axis=1))
+    return (most_time - least - row.virtual * (_least_tail(row) + float(row.time.fixed[0]))) / row.slope
+
+
+def _least_tail(row: AuditRow) -> float:
+    each = min(0.0, float(row.time.tail_layer.min())) + min(0.0, float(row.time.tail_offload.min()))
+    return float(row.time.tail_stage.max()) + each * len(row.order)
+
+
+def _longest(row: AuditRow, slowest: float) -> int:
+    """Most layers of a stage whose run is no longer than that."""
+    if row.can.even or row.stages == 1:
+        return len(row.order) // row.stages
+    total, each = len(row.order) - row.stages + 1, float(row.time.layer.min())
+    if not np.isfinite(slowest) or each <= 0:
+        return total
+    return int(min(total, max(1, (slowest - float(row.time.stage.min())) // each + 1)))
+
+
+def _decisions(
+    row: AuditRow, table: Options, most_time: float, slowest: float, most_peak: float
+) -> Iterator[tuple[Any, Any]]:
+    """Joint decisions that leave every stage a run, and together runs enough for all layers."""
+    pairs, counts = joint_pairs(row, table), joint_offloads(row, table)
+    length = table.runs.length
+    ways = [None] if pairs is None else list(pairs)
+    for count in [None] if counts is None else counts:
+        saved = 0.0 if count is None else _gone(table, count) @ row.memory.saving[0]
+        room = most_peak + (np.full(len(length), np.inf) if count is None else saved)
+        taken = np.ones(len(length), dtype=bool) if count is None else count <= length
+        for way in ways:
+            if way is None:
+                fits = np.isfinite(table.time) & (table.need <= room[None, :, None])
+                fits &= table.time + row.time.stage[0][:, None, None] <= slowest
+                run = fits.any(axis=2) & taken
+            else:
+                at = np.arange(len(length)), way
+                run = (way >= 0) & taken & (table.need[:, *at] <= room)
+                run &= table.time[at] + row.time.stage[0][:, None] <= slowest
+            if int(np.where(run, length, -len(row.order)).max(axis=1).sum()) >= len(row.order):
+                yield way, count
+
+
+def _gone(table: Options, count: Any) -> FloatArray:
+    """Offloaded layers of every run by kind. (W, J)"""
+    before = table.runs.before
+    result: FloatArray = before[np.arange(len(before)), np.minimum(count, before.shape[1] - 1)]
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """Arcs of a joint decision. D: numbers of offloaded layers to choose from in a run."""
+
+    row: AuditRow
+    table: Options
+    time: FloatArray  # (D, S, W) with the stage's constant; infinite where nothing fits
+    pair: Any  # (D, S, W)
+    offloaded: Any  # (D, W)
+    tail: FloatArray  # (D, S, W)
+    shared: bool
+    """Whether the nodes' memory may be overdrawn by a path all of whose runs fit on their own."""
+
+
+def _networks(row: AuditRow, table: Options, pairs: Any, count: Any, most_peak: float) -> Iterator[_Network]:
+    """The arcs of a decision; where some stage must recompute or offload, one network for each stage that might."""
+    recomputing = range(row.stages) if pairs is None and row.can.needs_full else (None,)
+    offloading = range(row.stages) if count is None else (None,)
+    for forced in itertools.product(recomputing, offloading):
+        yield _network(row, table, pairs, count, most_peak, *forced)
+
+
+def _network(  # noqa: PLR0913, PLR0917  a decision and what it forces
+    row: AuditRow, table: Options, pairs: Any, count: Any, most_peak: float, recomputes: int | None, offloads: int | None
+) -> _Network:
+    length, runs = table.runs.length, np.arange(len(table.runs.length))
+    counts = count[None] if count is not None else np.minimum(np.arange(length.max() + 1)[:, None], length)
+    chosen = np.broadcast_to(np.isfinite(table.time), table.need.shape).copy()
+    if recomputes is not None:
+        chosen[recomputes] &= table.full > 0
+    tail = row.time.tail_stage[0][:, None] + table.runs.before[runs, length] @ row.time.tail_layer[0]
+    times, places, tails, hosts = [], [], [], []
+    for number in counts:
+        gone = _gone(table, number)
+        room = most_peak + gone @ row.memory.saving[0]
+        if pairs is None:
+            each = np.where(chosen & (table.need <= room[None, :, None]), table.time[None], np.inf)
+            place, best = each.argmin(axis=2), each.min(axis=2)
+        else:
+            place = np.broadcast_to(pairs, (row.stages, len(pairs)))
+            best = np.where((pairs >= 0) & (table.need[:, runs, pairs] <= room), table.time[runs, pairs], np.inf)
+        best = np.where(number <= length, best, np.inf)
+        if offloads is not None:
+            best[offloads, number == 0] = np.inf
+        places.append(place)
+        times.append(best + row.time.stage[0][:, None])
+        tails.append(tail + gone @ row.time.tail_offload[0])
+        hosts.append(row.memory.host_stage[0][:, None] + gone @ row.memory.host_layer[0])
+    time, shared = _hosted(row, np.stack(times), np.stack(hosts))
+    return _Network(row, table, time, np.stack(places), counts, np.stack(tails), shared)
+
+
+def _hosted(row: AuditRow, time: FloatArray, host: FloatArray) -> tuple[FloatArray, bool]:
+    """Arcs whose node overflows even when its other stages keep the least; whether the others might still overflow."""
+    inside = np.where(np.isfinite(time), host, np.nan)
+    if np.isnan(inside).all(axis=(0, 2)).any():
+        return time, False
+    least, most = np.nanmin(inside, axis=(0, 2)), np.nanmax(inside, axis=(0, 2))
+    room = float(row.memory.host_capacity[0])
+    for pattern in row.patterns:
+        others = (pattern @ least) - pattern * least
+        time = np.where(pattern[None, :, None] * host + others[None, :, None] > room, np.inf, time)
+    return time, bool((row.patterns @ most > room).any())
+
+
+def _search(network: _Network, most: float) -> Layout | None:
+    """Boxes (least and most of the longest run, the same of the longest tail), bounded and halved."""
+    row = network.row
+    finite = np.isfinite(network.time)
+    if not finite.any(axis=(0, 2)).all():
+        return None
+    times, tails = np.unique(network.time[finite]), np.unique(network.tail[finite])
+    boxes = [(0, len(times) - 1, 0, len(tails) - 1)]
+    unsettled = False
+    while boxes:
+        low, high, near, far = boxes.pop()
+        path = _shortest(network, float(times[high]), float(tails[far]))
+        if path is None:
+            continue
+        total, places = path
+        bound = row.slope * times[low] + total + row.virtual * (tails[near] + row.time.fixed[0])
+        if bound > most:
+            continue
+        longest, tail, layout = _read(network, places, float(tails[far]))
+        if row.slope * longest + total + row.virtual * (tail + row.time.fixed[0]) <= most:
+            if row.cost(layout)[2] <= row.memory.host_capacity[0]:
+                return layout
+            unsettled = True
+            continue
+        # No path of the box has a smaller sum, so a better one has a shorter longest run or a shorter longest tail.
+        reached, ended = int(np.searchsorted(times, longest)), int(np.searchsorted(tails, tail))
+        middle = (low + reached - 1) // 2
+        boxes += [(max(low, reached), high, near, ended - 1), (middle + 1, reached - 1, near, far), (low, middle, near, far)]
+        boxes = [box for box in boxes if box[0] <= box[1] and box[2] <= box[3]]
+    if unsettled:
+        raise Unsettled
+    return None
+
+
+def _arcs(network: _Network, longest: float, tail: float) -> tuple[FloatArray, Any]:
+    """The fastest way of each run within the limits, and how much it offloads. (S, W)"""
+    time = np.where((network.time <= longest) & (network.tail <= tail), network.time, np.inf)
+    how = time.argmin(axis=0)
+    return np.take_along_axis(time, how[None], axis=0)[0], how
+
+
+def _shortest(network: _Network, longest: float, tail: float) -> tuple[float, list[tuple[int, int]]] | None:
+    """Least sum of times of a path whose runs are within the limits, and its runs with how much they offload."""
+    time, how = _arcs(network, longest, tail)
+    at = network.table.runs.at
+    padded = np.concatenate([time, np.full((len(time), 1), np.inf)], axis=1)
+    reach = np.full(len(at), np.inf)
+    reach[0] = 0.0
+    back = []
+    for stage in range(len(time)):
+        through = reach[:, None] + padded[stage][at]
+        back.append(through.argmin(axis=0))
+        reach = through.min(axis=0)
+    if not np.isfinite(reach[-1]):
+        return None
+    end, places = len(at) - 1, list[tuple[int, int]]()
+    for stage in reversed(range(len(time))):
+        start = int(back[stage][end])
+        run = int(at[start, end])
+        places.append((run, int(how[stage, run])))
+        end = start
+    return float(reach[-1]), places[::-1]
+
+
+def _read(network: _Network, places: list[tuple[int, int]], tail: float) -> tuple[float, float, Layout]:
+    """The longest run, the longest tail and the layout of a path."""
+    times = [network.time[d, s, w] for s, (w, d) in enumerate(places)]
+    tails = [network.tail[d, s, w] for s, (w, d) in enumerate(places)]
+    layout = tuple(
+        part_of(network.table, w, int(network.pair[d, s, w]), int(network.offloaded[d, w]))
+        for s, (w, d) in enumerate(places)
+    )
+    return float(max(times)), float(max(tails)), layout

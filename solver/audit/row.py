@@ -1,0 +1,90 @@
+"""One row as the exact search reads it, and what a layout of it costs."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from solver.audit.grid import MemoryGrid, TimeGrid
+
+ONE_MODE, SAME_COUNT, FREE = 0, 1, 2
+"""What a back end can say about recomputation: all layers alike; the same number in every stage; anything."""
+ALL = 0
+"""What it can say about offload, beside the same number and anything: every layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """Which layouts a row can have."""
+
+    even: bool
+    mixed: bool
+    recompute: int
+    offload: int
+    offloads: bool
+    needs_full: bool
+    modes: tuple[bool, bool, bool] = (True, True, True)
+    """Recompute modes on offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One stage of a layout: its first `full` layers recompute, `selective` partly; the first `offloaded` offload."""
+
+    layers: int
+    full: int
+    selective: int
+    offloaded: int
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """Coefficients of one row: its grids hold exactly one."""
+
+    time: TimeGrid
+    memory: MemoryGrid
+    steps: int
+    virtual: int
+    order: tuple[int, ...]
+    can: Abilities
+    patterns: IntArray
+
+    @property
+    def stages(self) -> int:
+        """Of the pipeline."""
+        return self.time.stage.shape[1]
+
+    @property
+    def slope(self) -> int:
+        """Weight of the slowest stage in v times the step."""
+        return self.virtual * self.steps - 1
+
+    @cached_property
+    def before(self) -> FloatArray:
+        """Layers by kind before each position. (L + 1, J)"""
+        one = np.eye(self.time.layer.shape[1])[list(self.order)]
+        return np.concatenate([np.zeros((1, one.shape[1])), np.cumsum(one, axis=0)])
+
+    def cost(self, layout: tuple[Part, ...]) -> tuple[int, int, int]:
+        """v times the step [ticks], the peak and the fullest node's host memory [KiB] of a layout."""
+        mem, time, start = self.memory, self.time, 0
+        times, tails, peaks, hosts = [], [], [], []
+        for s, part in enumerate(layout):
+            kinds = self.order[start : start + part.layers]
+            modes = [2] * part.full + [1] * part.selective + [0] * (part.layers - part.full - part.selective)
+            gone = kinds[: part.offloaded]
+            times.append(time.stage[0, s] + sum(time.layer[0, j, r] for j, r in zip(kinds, modes, strict=True)))
+            tails.append(
+                time.tail_stage[0, s]
+                + sum(time.tail_layer[0, j] for j in kinds)
+                + sum(time.tail_offload[0, j] for j in gone)
+            )
+            saved = sum(mem.saving[0, j] for j in gone)
+            for i, most in enumerate(mem.most):
+                used = mem.constant[0, s, i] + sum(mem.layer[0, s, i, j, r] for j, r in zip(kinds, modes, strict=True))
+                peaks.append(used + mem.working[0, s, i, modes[0] if most else modes[-1]] - saved)
+            hosts.append(mem.host_stage[0, s] + sum(mem.host_layer[0, j] for j in gone))
+            start += part.layers
+        step = self.slope * max(times) + sum(times) + self.virtual * (max(tails) + time.fixed[0])
+        return int(step), int(max(peaks)), int((self.patterns @ np.array(hosts)).max())
