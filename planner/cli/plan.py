@@ -12,6 +12,9 @@ Export = Annotated[
     list[str] | None, typer.Option("--export", metavar="TARGET", help="Also print the artifacts for this target.")
 ]
 SaveDir = Annotated[Path | None, typer.Option("--save-dir", help="Write plan.json and the artifacts into this folder.")]
+CertificateFile = Annotated[
+    Path | None, typer.Option("--certificate", metavar="FILE", help="Write the proof, for `meshwright verify`.")
+]
 WhyNot = Annotated[
     list[str] | None,
     typer.Option("--why-not", metavar="KEY=VALUE", help="Also plan with this decision pinned, and compare."),
@@ -35,6 +38,7 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     export: Export = None,
     save_dir: SaveDir = None,
     why_not: WhyNot = None,
+    certificate: CertificateFile = None,
     as_json: asked.Json = False,
 ) -> None:
     """Choose the best configuration for a job, prove it, and say why not the others."""
@@ -69,6 +73,10 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     with output.progress("planning", quiet=as_json) as report:
         found = plan(request, report=report)
         rivals = [plan(rival, report=report) for rival in pinned]
+    if certificate is not None:
+        from planner.cli.certificate import certify
+
+        certify(found, certificate)
     artifacts, refused = _artifacts(found, export or [])
     if save_dir is not None:
         _save(save_dir, found, artifacts)

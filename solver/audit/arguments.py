@@ -1,6 +1,6 @@
 """The arguments: for every legal row, why it has no configuration within the limits of a question.
 
-Arguments are tried from the cheapest to the strongest, so the same claim always gets the same argument for the same row.
+Arguments are tried from the cheapest to the strongest: the same claim gets the same argument for the same row.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ from solver.legality import job_facts, layout_codes
 from solver.problem import Problem
 
 ARGUMENTS: Final = ("", "limits", "layers", "time", "memory", "host_memory", "layouts", "model")
-"""Index 0 is an open row. limits: its degrees alone miss the limits. layers: stages must be even and cannot. time: too slow
-in its fastest mode without a look at memory. memory, host_memory: too large in its leanest mode without a look at time.
-layouts: no layout meets both, by exact search. model: none does, by CP-SAT on the row's model."""
+"""Index 0 is an open row. limits: its degrees alone miss the limits. layers: stages must be even and cannot be.
+time: too slow in its fastest mode without a look at memory. memory, host_memory: too large in its leanest mode without
+a look at time. layouts: no layout meets both, by exact search. model: none does, by CP-SAT on the row's model."""
 OPEN, LIMITS, LAYERS, TIME, MEMORY, HOST, LAYOUTS, MODEL = range(len(ARGUMENTS))
 _CHUNK = 4000
 
@@ -83,8 +83,7 @@ def _discarded(problem: Problem, question: Question, limit: Caps, backend: Backe
         limit=np.zeros(n),
         looked_at=[],
     )
-    facts = {**job_facts(problem.job), **{f.name: getattr(rows, f.name) for f in fields(Strategy)}}
-    codes = layout_codes(backend, facts, n)
+    codes = _codes(problem, backend, rows)
     out.argument[codes["even"] & (layers % np.asarray(rows.pipeline_parallel) != 0)] = LAYERS
     out.argument[(most_time < 0) & (out.argument == OPEN)] = LIMITS
     shapes = np.stack([rows.pipeline_parallel, rows.virtual_pipeline_stages], axis=1)
@@ -120,15 +119,18 @@ class _Chunk:
         most_time, most_peak = most_time[left], most_peak[left]
         table = memory_table(job, strategy, self.problem.calibration, oom_risk=self.problem.oom_risk)
         memory = memory_grid(table, self.stages, self.virtual, np.asarray(strategy.gradient_accumulation_steps))
-        room = np.minimum(memory.capacity, most_peak)
+        room = np.minimum(memory.capacity.max(axis=1), most_peak)
         if self.limit.max_memory_bytes is not None:
             room = np.minimum(room, self.limit.max_memory_bytes // UNIT)
         need = memory_floor(memory, self._setting(strategy, at))
         host = host_floor(memory, np.asarray(strategy.world_size), job.pool.gpus_per_node)
+        rooms = memory.host_capacity.max(axis=1)
         left = self._note(at, MEMORY, need > room, need, room)
-        left &= self._note(at, HOST, (host > memory.host_capacity) & left, host, memory.host_capacity)
+        left &= self._note(at, HOST, (host > rooms) & left, host, rooms)
         for k in np.nonzero(left)[0]:
-            self._look(int(at[k]), strategy.row(k), time.take([k]), memory.take([k]), most_time[k], room[k], floor[k])
+            self._look(
+                int(at[k]), strategy.row(int(k)), time.take([k]), memory.take([k]), (most_time[k], room[k]), floor[k]
+            )
 
     def _setting(self, strategy: Strategy, at: IntArray) -> Setting:
         kinds = len(self.problem.job.model.layer_kinds)
@@ -149,44 +151,92 @@ class _Chunk:
         return ~holds
 
     def _look(
-        self, index: int, strategy: Strategy, time: TimeGrid, memory: MemoryGrid, most_time: float, most_peak: float, floor: float
+        self,
+        index: int,
+        strategy: Strategy,
+        time: TimeGrid,
+        memory: MemoryGrid,
+        limits: tuple[float, float],
+        floor: float,
     ) -> None:
-        row = AuditRow(
-            time=time,
-            memory=memory,
-            steps=int(strategy.gradient_accumulation_steps),
-            virtual=self.virtual,
-            order=kind_order(self.problem.job.model, self.stages, self.virtual),
-            can=Abilities(
-                even=bool(self.codes["even"][index]) or self.virtual > 1,
-                mixed=bool(self.codes["mixed"][index]),
-                recompute=int(self.codes["recompute"][index]),
-                offload=int(self.codes["offload"][index]),
-                offloads=bool(strategy.optimizer_offload),
-                needs_full=int(strategy.recompute_interval) > 1,
-                modes=tuple(mode in self.limit.modes for mode in RECOMPUTES),  # type: ignore[arg-type]
-            ),
-            patterns=node_patterns(
-                int(strategy.tensor_parallel * strategy.context_parallel * strategy.data_parallel),
-                self.stages,
-                self.problem.job.pool.gpus_per_node,
-            ),
-        )
+        """The last argument: an exact search through the row's layouts."""
+        row = _audit_row(self.problem, self.limit, self.codes, index, strategy, time, memory)
+        layout: Layout | None = None
         try:
-            layout = find(row, most_time, most_peak)
+            layout = find(row, *limits)
             self.out.argument[index] = OPEN if layout is not None else LAYOUTS
         except Unsettled:
-            layout = None
-        self.out.floor[index], self.out.limit[index] = floor, most_time
+            pass
+        self.out.floor[index], self.out.limit[index] = floor, limits[0]
         self.out.looked_at.append(
             Asked(
                 backend=self.out.backend,
                 index=index,
                 strategy=strategy,
                 row=row,
-                most_time=most_time,
-                most_peak=most_peak,
+                most_time=limits[0],
+                most_peak=limits[1],
                 floor=floor,
                 layout=layout,
             )
         )
+
+
+def _codes(problem: Problem, backend: Backend, rows: Strategy) -> dict[str, Any]:
+    """What the back end can lay out in each row."""
+    facts = {**job_facts(problem.job), **{f.name: getattr(rows, f.name) for f in fields(Strategy)}}
+    return layout_codes(backend, facts, len(rows))
+
+
+def _audit_row(
+    problem: Problem,
+    limit: Caps,
+    codes: dict[str, Any],
+    index: int,
+    strategy: Strategy,
+    time: TimeGrid,
+    memory: MemoryGrid,
+) -> AuditRow:
+    stages, virtual = int(strategy.pipeline_parallel), int(strategy.virtual_pipeline_stages)
+    ranks = int(strategy.tensor_parallel * strategy.context_parallel * strategy.data_parallel)
+    patterns = node_patterns(ranks, stages, problem.job.pool.gpus_per_node)
+    return AuditRow(
+        time=time,
+        memory=memory,
+        steps=int(strategy.gradient_accumulation_steps),
+        virtual=virtual,
+        order=kind_order(problem.job.model, stages, virtual),
+        can=Abilities(
+            even=bool(codes["even"][index]) or virtual > 1,
+            mixed=bool(codes["mixed"][index]),
+            recompute=int(codes["recompute"][index]),
+            offload=int(codes["offload"][index]),
+            offloads=bool(strategy.optimizer_offload),
+            needs_full=int(strategy.recompute_interval) > 1,
+            modes=tuple(mode in limit.modes for mode in RECOMPUTES),  # type: ignore[arg-type]
+        ),
+        patterns=patterns,
+        host_rooms=memory.host_capacity[0, np.argmax(patterns > 0, axis=1)],
+    )
+
+
+def claimed_row(problem: Problem, backend: Backend, index: int) -> Asked:
+    """One legal row by its place, within the limits of the problem alone."""
+    limit = caps(problem)
+    strategy = legal_rows(problem, backend).take([index])
+    codes, one = _codes(problem, backend, strategy), strategy.row(0)
+    stages, virtual = int(one.pipeline_parallel), int(one.virtual_pipeline_stages)
+    time = time_grid(time_table(problem.job, strategy, problem.calibration), stages)
+    table = memory_table(problem.job, strategy, problem.calibration, oom_risk=problem.oom_risk)
+    memory = memory_grid(table, stages, virtual, np.asarray(strategy.gradient_accumulation_steps))
+    most = np.inf if limit.max_memory_bytes is None else limit.max_memory_bytes // UNIT
+    return Asked(
+        backend=backend,
+        index=index,
+        strategy=one,
+        row=_audit_row(problem, limit, codes, 0, one, time, memory),
+        most_time=float(limit.max_times(strategy)[0]),
+        most_peak=float(most),
+        floor=0.0,
+        layout=None,
+    )

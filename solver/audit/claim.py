@@ -1,8 +1,8 @@
 """The claim: what is said to be best, and the limits within which nothing else may then exist.
 
-A list of objectives is claimed in order: nothing does better in the first; of what does as well in the first nothing does
-better in the second; and of what does as well in all nothing has a smaller (simplicity, row key). Each is one question:
-is there a configuration within these limits?
+A list of objectives is claimed in order: nothing does better in the first; of what does as well in the first nothing
+does better in the second; and of what does as well in all nothing has a smaller (simplicity, row key). Each is one
+question: is there a configuration within these limits?
 """
 
 from collections.abc import Iterator
@@ -97,20 +97,37 @@ def _most(goal: Objective, value: Fraction, strategy: Strategy, meets: FloatArra
 
 
 def questions(
-    chain: tuple[Objective, ...], values: tuple[Fraction, ...], best: Best | None, bounds: tuple[Fraction, ...] | None = None
+    chain: tuple[Objective, ...],
+    values: tuple[Fraction, ...],
+    best: Best | None,
+    bounds: tuple[Fraction, ...] | None = None,
+    tolerance: float = 0.0,
 ) -> Iterator[Question]:
     """What must have no answer for the values of a chain of objectives to be best.
 
-    With `bounds`, which are below the values, the answer is not claimed to be best but no worse than that.
+    With `bounds` the values are not claimed to be best, but no worse than those; with a `tolerance` the bounds are the
+    best values, and nothing simpler is within the tolerance of all of them.
     """
     if best is None:
         yield Question(name="feasible")
         return
+    reached = bounds if bounds is not None and tolerance else values
     for k, goal in enumerate(chain):
         last = k == len(chain) - 1 and bounds is None
         yield Question(
             name=f"better {goal.name}",
-            within=tuple(zip(chain[:k], values[:k], strict=True)),
+            within=tuple(zip(chain[:k], reached[:k], strict=True)),
             below=(goal, (bounds or values)[k]),
             ties=best if last else None,
         )
+    if bounds is None or not tolerance:
+        return
+    within = tuple((goal, bound * (1 + Fraction(tolerance))) for goal, bound in zip(chain, bounds, strict=True))
+    yield Question(name="simpler", within=within, simpler_than=best.simplicity)
+    yield Question(
+        name=f"as simple and better {chain[-1].name}",
+        within=within,
+        below=(chain[-1], values[-1]),
+        ties=best,
+        as_simple_as=best.simplicity,
+    )

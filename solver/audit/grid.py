@@ -36,10 +36,10 @@ class _Rows:
 class TimeGrid(_Rows):
     """Ticks of rows that share their stages. n rows, S stages, J layer kinds, R recompute modes."""
 
-    layer: FloatArray  # (n, J, R)
+    layer: FloatArray  # (n, S, J, R)
     stage: FloatArray  # (n, S)
-    tail_layer: FloatArray  # (n, J)
-    tail_offload: FloatArray  # (n, J)
+    tail_layer: FloatArray  # (n, S, J)
+    tail_offload: FloatArray  # (n, S, J)
     tail_stage: FloatArray  # (n, S)
     fixed: FloatArray  # (n,)
 
@@ -51,11 +51,11 @@ class MemoryGrid(_Rows):
     constant: FloatArray  # (n, S, I)
     layer: FloatArray  # (n, S, I, J, R) with the micro-batches in flight
     working: FloatArray  # (n, S, I, R)
-    saving: FloatArray  # (n, J) of an offloaded layer
-    capacity: FloatArray  # (n,)
+    saving: FloatArray  # (n, S, J) of an offloaded layer
+    capacity: FloatArray  # (n, S)
     host_stage: FloatArray  # (n, S)
-    host_layer: FloatArray  # (n, J)
-    host_capacity: FloatArray  # (n,)
+    host_layer: FloatArray  # (n, S, J)
+    host_capacity: FloatArray  # (n, S) of the nodes that host the stage
     most: tuple[bool, ...]  # (I,) whether the most recomputing mode of a stage works then, else the least
 
 
@@ -63,14 +63,19 @@ def _class_of(stages: int) -> list[int]:
     return [BOTH] if stages == 1 else [FIRST, *[MIDDLE] * (stages - 2), LAST]
 
 
+def _each(values: FloatArray, stages: int) -> FloatArray:
+    """The same for every stage. (n, ...) -> (n, S, ...)"""
+    return np.broadcast_to(values[:, None], (len(values), stages, *values.shape[1:]))
+
+
 def time_grid(table: TimeTable, stages: int) -> TimeGrid:
     """Ticks of rows with `stages` stages."""
     at = _class_of(stages)
     return TimeGrid(
-        layer=np.ceil(table.layer / TICK),
+        layer=_each(np.ceil(table.layer / TICK), stages),
         stage=np.ceil(table.stage / TICK)[:, at],
-        tail_layer=np.ceil(table.layer_tail / TICK),
-        tail_offload=np.ceil(table.layer_offload / TICK),
+        tail_layer=_each(np.ceil(table.layer_tail / TICK), stages),
+        tail_offload=_each(np.ceil(table.layer_offload / TICK), stages),
         tail_stage=np.ceil(table.stage_tail / TICK)[:, at],
         fixed=np.ceil(table.fixed / TICK),
     )
@@ -90,11 +95,11 @@ def memory_grid(table: MemoryTable, stages: int, virtual: int, steps: IntArray) 
         constant=np.ceil(constant / UNIT),
         layer=np.ceil(layer / UNIT),
         working=np.ceil(table.working[:, at] / UNIT),
-        saving=np.floor(table.offload_saving / UNIT),
-        capacity=np.floor(table.capacity / UNIT),
+        saving=_each(np.floor(table.offload_saving / UNIT), stages),
+        capacity=_each(np.floor(table.capacity / UNIT), stages),
         host_stage=np.ceil(table.host_constant[:, at] / UNIT),
-        host_layer=np.ceil(table.host_layer / UNIT),
-        host_capacity=np.floor(table.host_capacity / UNIT),
+        host_layer=_each(np.ceil(table.host_layer / UNIT), stages),
+        host_capacity=_each(np.floor(table.host_capacity / UNIT), stages),
         most=tuple(bool(s) for s in table.selector),
     )
 

@@ -50,7 +50,7 @@ class Options:
     runs: Runs
     full: IntArray  # (K,)
     marked: IntArray  # (K,) f + selective
-    time: FloatArray  # (W, K) without the stage's constant; infinite where the pair is none of the run
+    time: FloatArray  # (S, W, K); infinite where the pair is none of the run
     need: FloatArray  # (S, W, K) peak over the instants, nothing offloaded
 
 
@@ -68,27 +68,35 @@ def options(row: AuditRow, longest: int) -> Options:
     """The tables of a row, for runs of at most `longest` layers."""
     even = row.can.even or row.stages == 1
     each = len(row.order) // row.stages
-    spans = runs(row.order, row.time.layer.shape[1], each if even else 1, each if even else longest, each if even else 1)
+    spans = runs(
+        row.order, row.time.layer.shape[2], each if even else 1, each if even else longest, each if even else 1
+    )
     full, marked = _pairs(spans.before.shape[1] - 1, row.can.mixed and row.can.recompute == FREE)
     length, b = spans.length, spans.before
     whole = b[np.arange(len(length)), length]
     first, upto = b[:, full], b[:, marked]
     parts = (whole[:, None] - upto, upto - first, first)
-    time: FloatArray = sum(part @ row.time.layer[0, :, r] for r, part in enumerate(parts))  # type: ignore[assignment]
-    present = (marked[None] < length[:, None], np.broadcast_to(marked > full, time.shape), full > 0)
+    shape = (len(length), len(full))
+    present = (marked[None] < length[:, None], np.broadcast_to(marked > full, shape), np.broadcast_to(full > 0, shape))
     bad = marked[None] > length[:, None]
     for mode, offered in enumerate(row.can.modes):
-        if not offered:
-            bad = bad | present[mode]
+        bad = bad if offered else bad | present[mode]
     least = np.where(present[0], 0, np.where(present[1], 1, 2))
     most = np.where(present[2], 2, np.where(present[1], 1, 0))
-    need = np.full((row.stages, *time.shape), -_NEVER)
+    time, need = np.empty((row.stages, *shape)), np.full((row.stages, *shape), -_NEVER)
     for s in range(row.stages):
+        time[s] = row.time.stage[0, s] + _sum(parts, row.time.layer[0, s])
         for i, selects_most in enumerate(row.memory.most):
-            used = sum(part @ row.memory.layer[0, s, i, :, r] for r, part in enumerate(parts))
+            used = _sum(parts, row.memory.layer[0, s, i])
             work = row.memory.working[0, s, i][most if selects_most else least]
             np.maximum(need[s], row.memory.constant[0, s, i] + used + work, out=need[s])
     return Options(spans, full, marked, np.where(bad, _NEVER, time), need)
+
+
+def _sum(parts: Any, of_layer: FloatArray) -> FloatArray:
+    """Layers of each mode by kind times their coefficients. (R)(W, K, J), (J, R) -> (W, K)"""
+    result: FloatArray = sum(part @ of_layer[:, r] for r, part in enumerate(parts))
+    return result
 
 
 def joint_pairs(row: AuditRow, table: Options) -> IntArray | None:

@@ -1,8 +1,8 @@
 """The exact search for a layout of one row within limits: shortest paths through the layers, stage by stage.
 
 A layout is a path from layer 0 to layer L that takes one run of layers per stage. Its step is
-`slope x longest + sum + v x (longest tail + fixed)`: for given limits on the longest run and the longest tail the rest is
-a shortest path. Boxes of these two limits are bounded and halved until one holds a layout or none is left. The joint
+`slope x longest + sum + v x (longest tail + fixed)`: for given limits on the longest run and the longest tail the rest
+is a shortest path. Boxes of these two limits are bounded and halved until one holds a layout or none is left. The joint
 decisions of all stages (how many layers recompute in each, how many offload) are taken one after the other.
 
 This is a second formulation of the inner problem: it shares neither bounds nor constraints with the search.
@@ -32,12 +32,12 @@ def find(row: AuditRow, most_time: float, most_peak: float) -> Layout | None:
     Raises:
         Unsettled: neither.
     """
-    most_peak = min(most_peak, float(row.memory.capacity[0]))
+    rooms = np.minimum(most_peak, row.memory.capacity[0])
     slowest = _slowest(row, most_time)
     table = options(row, _longest(row, slowest))
     unsettled = False
-    for pairs, counts in _decisions(row, table, most_time, slowest, most_peak):
-        for network in _networks(row, table, pairs, counts, most_peak):
+    for pairs, counts in _decisions(row, table, slowest, rooms):
+        for network in _networks(row, table, pairs, counts, rooms):
             try:
                 found = _search(network, most_time)
             except Unsettled:
@@ -54,7 +54,7 @@ def _slowest(row: AuditRow, most_time: float) -> float:
     """Longest run within the time when all other layers run at their fastest. [ticks]"""
     if row.slope == 0:
         return float("inf")
-    least = float(row.time.stage.sum() + row.before[-1] @ row.time.layer[0].min(axis=1))
+    least = float(row.time.stage.sum() + row.before[-1] @ row.time.layer[0].min(axis=(0, 2)))
     return (most_time - least - row.virtual * (_least_tail(row) + float(row.time.fixed[0]))) / row.slope
 
 
@@ -73,28 +73,29 @@ def _longest(row: AuditRow, slowest: float) -> int:
     return int(min(total, max(1, (slowest - float(row.time.stage.min())) // each + 1)))
 
 
-def _decisions(
-    row: AuditRow, table: Options, most_time: float, slowest: float, most_peak: float
-) -> Iterator[tuple[Any, Any]]:
+def _decisions(row: AuditRow, table: Options, slowest: float, rooms: FloatArray) -> Iterator[tuple[Any, Any]]:
     """Joint decisions that leave every stage a run, and together runs enough for all layers."""
     pairs, counts = joint_pairs(row, table), joint_offloads(row, table)
     length = table.runs.length
-    ways = [None] if pairs is None else list(pairs)
     for count in [None] if counts is None else counts:
-        saved = 0.0 if count is None else _gone(table, count) @ row.memory.saving[0]
-        room = most_peak + (np.full(len(length), np.inf) if count is None else saved)
+        room = _room(row, table, count, rooms)
         taken = np.ones(len(length), dtype=bool) if count is None else count <= length
-        for way in ways:
+        for way in [None] if pairs is None else pairs:
             if way is None:
-                fits = np.isfinite(table.time) & (table.need <= room[None, :, None])
-                fits &= table.time + row.time.stage[0][:, None, None] <= slowest
-                run = fits.any(axis=2) & taken
+                run = ((table.need <= room[:, :, None]) & (table.time <= slowest)).any(axis=2) & taken
             else:
                 at = np.arange(len(length)), way
-                run = (way >= 0) & taken & (table.need[:, *at] <= room)
-                run &= table.time[at] + row.time.stage[0][:, None] <= slowest
+                run = (way >= 0) & taken & (table.need[:, *at] <= room) & (table.time[:, *at] <= slowest)
             if int(np.where(run, length, -len(row.order)).max(axis=1).sum()) >= len(row.order):
                 yield way, count
+
+
+def _room(row: AuditRow, table: Options, count: Any, rooms: FloatArray) -> FloatArray:
+    """Memory that the peak of a run may take before anything is offloaded; any, where that is open. (S, W)"""
+    if count is None:
+        return np.full((row.stages, len(table.runs.length)), np.inf)
+    result: FloatArray = rooms[:, None] + row.memory.saving[0] @ _gone(table, count).T
+    return result
 
 
 def _gone(table: Options, count: Any) -> FloatArray:
@@ -110,63 +111,61 @@ class _Network:
 
     row: AuditRow
     table: Options
-    time: FloatArray  # (D, S, W) with the stage's constant; infinite where nothing fits
+    time: FloatArray  # (D, S, W); infinite where nothing fits
     pair: Any  # (D, S, W)
     offloaded: Any  # (D, W)
     tail: FloatArray  # (D, S, W)
-    shared: bool
-    """Whether the nodes' memory may be overdrawn by a path all of whose runs fit on their own."""
 
 
-def _networks(row: AuditRow, table: Options, pairs: Any, count: Any, most_peak: float) -> Iterator[_Network]:
+def _networks(row: AuditRow, table: Options, pairs: Any, count: Any, rooms: FloatArray) -> Iterator[_Network]:
     """The arcs of a decision; where some stage must recompute or offload, one network for each stage that might."""
     recomputing = range(row.stages) if pairs is None and row.can.needs_full else (None,)
     offloading = range(row.stages) if count is None else (None,)
-    for forced in itertools.product(recomputing, offloading):
-        yield _network(row, table, pairs, count, most_peak, *forced)
+    for recomputes, offloads in itertools.product(recomputing, offloading):
+        allowed = np.ones((row.stages, 1, len(table.full)), dtype=bool)
+        if recomputes is not None:
+            allowed[recomputes] = table.full > 0
+        yield _network(row, table, pairs, count, rooms, np.where(allowed, table.time, np.inf), offloads)
 
 
-def _network(  # noqa: PLR0913, PLR0917  a decision and what it forces
-    row: AuditRow, table: Options, pairs: Any, count: Any, most_peak: float, recomputes: int | None, offloads: int | None
+def _network(
+    row: AuditRow, table: Options, pairs: Any, count: Any, rooms: FloatArray, time: FloatArray, offloads: int | None
 ) -> _Network:
     length, runs = table.runs.length, np.arange(len(table.runs.length))
     counts = count[None] if count is not None else np.minimum(np.arange(length.max() + 1)[:, None], length)
-    chosen = np.broadcast_to(np.isfinite(table.time), table.need.shape).copy()
-    if recomputes is not None:
-        chosen[recomputes] &= table.full > 0
-    tail = row.time.tail_stage[0][:, None] + table.runs.before[runs, length] @ row.time.tail_layer[0]
+    tail = row.time.tail_stage[0][:, None] + row.time.tail_layer[0] @ table.runs.before[runs, length].T
     times, places, tails, hosts = [], [], [], []
     for number in counts:
-        gone = _gone(table, number)
-        room = most_peak + gone @ row.memory.saving[0]
+        gone, room = _gone(table, number), _room(row, table, number, rooms)
         if pairs is None:
-            each = np.where(chosen & (table.need <= room[None, :, None]), table.time[None], np.inf)
+            each = np.where(table.need <= room[:, :, None], time, np.inf)
             place, best = each.argmin(axis=2), each.min(axis=2)
         else:
             place = np.broadcast_to(pairs, (row.stages, len(pairs)))
-            best = np.where((pairs >= 0) & (table.need[:, runs, pairs] <= room), table.time[runs, pairs], np.inf)
+            best = np.where((pairs >= 0) & (table.need[:, runs, pairs] <= room), time[:, runs, pairs], np.inf)
         best = np.where(number <= length, best, np.inf)
         if offloads is not None:
             best[offloads, number == 0] = np.inf
         places.append(place)
-        times.append(best + row.time.stage[0][:, None])
-        tails.append(tail + gone @ row.time.tail_offload[0])
-        hosts.append(row.memory.host_stage[0][:, None] + gone @ row.memory.host_layer[0])
-    time, shared = _hosted(row, np.stack(times), np.stack(hosts))
-    return _Network(row, table, time, np.stack(places), counts, np.stack(tails), shared)
+        times.append(best)
+        tails.append(tail + row.time.tail_offload[0] @ gone.T)
+        hosts.append(row.memory.host_stage[0][:, None] + row.memory.host_layer[0] @ gone.T)
+    return _Network(
+        row, table, _hosted(row, np.stack(times), np.stack(hosts)), np.stack(places), counts, np.stack(tails)
+    )
 
 
-def _hosted(row: AuditRow, time: FloatArray, host: FloatArray) -> tuple[FloatArray, bool]:
-    """Arcs whose node overflows even when its other stages keep the least; whether the others might still overflow."""
-    inside = np.where(np.isfinite(time), host, np.nan)
-    if np.isnan(inside).all(axis=(0, 2)).any():
-        return time, False
-    least, most = np.nanmin(inside, axis=(0, 2)), np.nanmax(inside, axis=(0, 2))
-    room = float(row.memory.host_capacity[0])
-    for pattern in row.patterns:
+def _hosted(row: AuditRow, time: FloatArray, host: FloatArray) -> FloatArray:
+    """Arcs without those whose node overflows even when its other stages keep the least."""
+    inside = np.where(np.isfinite(time), host, np.inf)
+    least = inside.min(axis=(0, 2))
+    if np.isinf(least).any():
+        return time
+    for pattern, room in zip(row.patterns, row.host_rooms, strict=True):
         others = (pattern @ least) - pattern * least
-        time = np.where(pattern[None, :, None] * host + others[None, :, None] > room, np.inf, time)
-    return time, bool((row.patterns @ most > room).any())
+        alone = pattern[None, :, None] * host + others[None, :, None]
+        time = np.where((pattern[None, :, None] > 0) & (alone > room), np.inf, time)
+    return time
 
 
 def _search(network: _Network, most: float) -> Layout | None:
@@ -189,14 +188,18 @@ def _search(network: _Network, most: float) -> Layout | None:
             continue
         longest, tail, layout = _read(network, places, float(tails[far]))
         if row.slope * longest + total + row.virtual * (tail + row.time.fixed[0]) <= most:
-            if row.cost(layout)[2] <= row.memory.host_capacity[0]:
+            if row.hosted(layout):
                 return layout
             unsettled = True
             continue
         # No path of the box has a smaller sum, so a better one has a shorter longest run or a shorter longest tail.
         reached, ended = int(np.searchsorted(times, longest)), int(np.searchsorted(tails, tail))
         middle = (low + reached - 1) // 2
-        boxes += [(max(low, reached), high, near, ended - 1), (middle + 1, reached - 1, near, far), (low, middle, near, far)]
+        boxes += [
+            (max(low, reached), high, near, ended - 1),
+            (middle + 1, reached - 1, near, far),
+            (low, middle, near, far),
+        ]
         boxes = [box for box in boxes if box[0] <= box[1] and box[2] <= box[3]]
     if unsettled:
         raise Unsettled

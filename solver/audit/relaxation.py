@@ -4,6 +4,7 @@ Both are sums over coefficients on the grid, written from the definition of the 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,8 @@ class Setting:
     """Rows of equal stages: what both relaxations know about their layouts."""
 
     counts: FloatArray  # (J,) layers of the model by kind
-    even: FloatArray  # (n,) bool: every stage holds L / S layers
-    offloads: FloatArray  # (n,) bool
+    even: Any  # (n,) bool: every stage holds L / S layers
+    offloads: Any  # (n,) bool
     virtual: int
     steps: IntArray  # (n,)
     modes: tuple[int, ...]
@@ -32,15 +33,15 @@ class Setting:
 def time_floor(time: TimeGrid, setting: Setting) -> FloatArray:
     """Least v times the step, whatever the layout and however much memory it takes. (n,) [ticks]
 
-    The sum of the stages holds every layer in its fastest mode; the slowest stage is no faster than the mean, nor than any
-    stage with the layers it must hold; the longest tail is no shorter than the mean.
+    The sum of the stages holds every layer in its fastest mode; the slowest stage is no faster than the mean, nor than
+    any stage with the layers it must hold; the longest tail is no shorter than the mean.
     """
     stages = time.stage.shape[1]
-    fastest = time.layer[:, :, list(setting.modes)].min(axis=2)
+    fastest = time.layer[..., list(setting.modes)].min(axis=(1, 3))
     total = time.stage.sum(axis=1) + fastest @ setting.counts
     slowest = np.maximum(total / stages, time.stage.max(axis=1) + setting.held(stages) * fastest.min(axis=1))
-    offload = np.where(setting.offloads[:, None], np.minimum(time.tail_offload, 0.0), 0.0)
-    tail = (time.tail_stage.sum(axis=1) + (time.tail_layer + offload) @ setting.counts) / stages
+    offload = np.where(setting.offloads[:, None, None], np.minimum(time.tail_offload, 0.0), 0.0)
+    tail = (time.tail_stage.sum(axis=1) + (time.tail_layer + offload).min(axis=1) @ setting.counts) / stages
     slope = setting.virtual * setting.steps - 1
     result: FloatArray = slope * slowest + total + setting.virtual * (tail + time.fixed)
     return result
@@ -52,8 +53,8 @@ def memory_floor(memory: MemoryGrid, setting: Setting) -> FloatArray:
     The stages together hold every layer in the stage that holds fewest micro-batches; each holds the layers it must.
     """
     stages, longest = memory.constant.shape[1], setting.counts.sum() - memory.constant.shape[1] + 1
-    saving = np.where(setting.offloads[:, None], memory.saving, 0.0)
-    lean = memory.layer[..., list(setting.modes)].min(axis=4) - saving[:, None, None, :]
+    saving = np.where(setting.offloads[:, None, None], memory.saving, 0.0)
+    lean = memory.layer[..., list(setting.modes)].min(axis=4) - saving[:, :, None, :]
     work = memory.working[..., list(setting.modes)].min(axis=3)
     own = memory.constant + work
     mean = (own.sum(axis=1) + lean.min(axis=1) @ setting.counts) / stages

@@ -49,11 +49,14 @@ class AuditRow:
     order: tuple[int, ...]
     can: Abilities
     patterns: IntArray
+    """Ranks of each stage on every kind of node. (P, S)"""
+    host_rooms: FloatArray
+    """Host memory of each kind of node. (P,) [KiB]"""
 
     @property
     def stages(self) -> int:
         """Of the pipeline."""
-        return self.time.stage.shape[1]
+        return int(self.time.stage.shape[1])
 
     @property
     def slope(self) -> int:
@@ -63,28 +66,36 @@ class AuditRow:
     @cached_property
     def before(self) -> FloatArray:
         """Layers by kind before each position. (L + 1, J)"""
-        one = np.eye(self.time.layer.shape[1])[list(self.order)]
+        one = np.eye(self.time.layer.shape[2])[list(self.order)]
         return np.concatenate([np.zeros((1, one.shape[1])), np.cumsum(one, axis=0)])
 
-    def cost(self, layout: tuple[Part, ...]) -> tuple[int, int, int]:
-        """v times the step [ticks], the peak and the fullest node's host memory [KiB] of a layout."""
+    def hosted(self, layout: tuple[Part, ...]) -> bool:
+        """Whether the nodes hold what a layout offloads."""
+        start, hosts = 0, []
+        for s, part in enumerate(layout):
+            gone = self.before[start + part.offloaded] - self.before[start]
+            hosts.append(self.memory.host_stage[0, s] + gone @ self.memory.host_layer[0, s])
+            start += part.layers
+        return bool((self.patterns @ np.array(hosts) <= self.host_rooms).all())
+
+    def cost(self, layout: tuple[Part, ...]) -> tuple[int, int]:
+        """v times the step [ticks] and the peak [KiB] of a layout."""
         mem, time, start = self.memory, self.time, 0
-        times, tails, peaks, hosts = [], [], [], []
+        times, tails, peaks = [], [], []
         for s, part in enumerate(layout):
             kinds = self.order[start : start + part.layers]
             modes = [2] * part.full + [1] * part.selective + [0] * (part.layers - part.full - part.selective)
             gone = kinds[: part.offloaded]
-            times.append(time.stage[0, s] + sum(time.layer[0, j, r] for j, r in zip(kinds, modes, strict=True)))
+            times.append(time.stage[0, s] + sum(time.layer[0, s, j, r] for j, r in zip(kinds, modes, strict=True)))
             tails.append(
                 time.tail_stage[0, s]
-                + sum(time.tail_layer[0, j] for j in kinds)
-                + sum(time.tail_offload[0, j] for j in gone)
+                + sum(time.tail_layer[0, s, j] for j in kinds)
+                + sum(time.tail_offload[0, s, j] for j in gone)
             )
-            saved = sum(mem.saving[0, j] for j in gone)
+            saved = sum(mem.saving[0, s, j] for j in gone)
             for i, most in enumerate(mem.most):
                 used = mem.constant[0, s, i] + sum(mem.layer[0, s, i, j, r] for j, r in zip(kinds, modes, strict=True))
                 peaks.append(used + mem.working[0, s, i, modes[0] if most else modes[-1]] - saved)
-            hosts.append(mem.host_stage[0, s] + sum(mem.host_layer[0, j] for j in gone))
             start += part.layers
         step = self.slope * max(times) + sum(times) + self.virtual * (max(tails) + time.fixed[0])
-        return int(step), int(max(peaks)), int((self.patterns @ np.array(hosts)).max())
+        return int(step), int(max(peaks))

@@ -51,7 +51,9 @@ def _topologies(problem: Problem) -> Iterator[tuple[int, ...]]:
         offered = domains[key]
         return [d for d in _divisors(number) if offered is None or d in offered]
 
-    virtual = sorted(int(v) for v in domains["virtual_pipeline_stages"] or _divisors(problem.job.model.num_hidden_layers))
+    virtual = sorted(
+        int(v) for v in domains["virtual_pipeline_stages"] or _divisors(problem.job.model.num_hidden_layers)
+    )
     for gpus in sorted(int(n) for n in domains["gpus"] or ()):
         for tp in factors("tensor_parallel", gpus):
             for cp in factors("context_parallel", gpus // tp):

@@ -62,8 +62,13 @@ KNOWLEDGE: dict[str, tuple[Callable[[ast.Module], Iterator[int]], tuple[str, ...
     # kind: (where it shows, floors searched, its one place)
     "HTTP status codes": (_status_codes, FLOORS, ("service/problems.py",)),
     "shell text": (_shell_text, FLOORS, ("planner/exporters/",)),
-    # Bounds divide sums of coefficients that are integers already, and may tighten them to the next one.
-    "rounding of coefficients": (_rounding, ("solver",), ("solver/rounding.py", "solver/bounds/")),
+    # Bounds divide sums of coefficients that are integers already, and may tighten them to the next one. The audit does
+    # not trust what it checks and rounds anew.
+    "rounding of coefficients": (
+        _rounding,
+        ("solver",),
+        ("solver/rounding.py", "solver/bounds/", "solver/audit/grid.py"),
+    ),
     "SQL": (_database, FLOORS, ("service/storage/",)),
 }
 

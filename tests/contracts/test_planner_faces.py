@@ -21,11 +21,13 @@ REQUEST = {
     "--optimizer", "--backend", "--set", "--json", "--file", "-f", "--help",
 }  # fmt: skip
 FACES = {
-    "plan": REQUEST | {"--objective", "--export", "--save-dir", "--why-not"},
+    "plan": REQUEST | {"--objective", "--export", "--save-dir", "--why-not", "--certificate"},
     "estimate": REQUEST,
     "frontier": {"job", "--file", "-f", "--axes", "--points", "--save-dir", "--set", "--json", "--help"},
     "ladder": {"job", "--file", "-f", "--gpus", "--set", "--json", "--help"},
     "export": {"plan", "--to", "--save-dir", "--nodes", "--learning-rate", "--lossy", "--json", "--help"},
+    "certificate": {"plan", "--output", "-o", "--help"},
+    "verify": {"certificate", "--json", "--help"},
     "validate": {"--data", "--rows", "--cases", "--tracker", "--json", "--help"},
     "support": {"--json", "--help"},
     "calibrate": {"--data", "--site", "--output", "-o", "--write", "--check", "--json", "--help"},

@@ -30,7 +30,7 @@ def audit_row(row: Row) -> AuditRow:
             capacity=one(row.capacity),
             host_stage=one(row.host_constant),
             host_layer=one(row.host_layer),
-            host_capacity=one(row.host_capacity),
+            host_capacity=one((0,) * row.stages),
             most=tuple(bool(s) for s in row.selector),
         ),
         steps=row.micro_batches,
@@ -45,4 +45,5 @@ def audit_row(row: Row) -> AuditRow:
             needs_full=row.needs_full,
         ),
         patterns=np.array(row.node_loads),
+        host_rooms=np.array(row.host_capacity, dtype=float),
     )

@@ -1,0 +1,191 @@
+"""Verify a certificate: every part is made again and compared, its claims are checked by independent means."""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cost_models.calibration import Calibration
+from planner.certificate import Certificate, CertifiedModel, certified, identity_of
+from planner.legality import release_range, violations
+
+if TYPE_CHECKING:
+    from solver.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was checked, and what was found wrong with it."""
+
+    name: str
+    text: str
+    faults: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+
+def verify(text: str, calibration: Calibration) -> tuple[Check, ...]:
+    """Every check of a certificate's text, in order; those that would only repeat an earlier fault are left out.
+
+    Raises:
+        SpecError: the text is no certificate.
+    """
+    certificate, checks = Certificate.from_json(text), list[Check]()
+    for check in _checks(certificate, text, calibration):
+        checks.append(check)
+        if not check.passed and check.name in {"integrity", "identity"}:
+            break
+    return tuple(checks)
+
+
+def _checks(certificate: Certificate, text: str, calibration: Calibration) -> Iterator[Check]:
+    yield Check(
+        name="integrity",
+        text="the content has the hash that it states and the text is as it was issued",
+        faults=tuple(_integrity(certificate, text)),
+    )
+    yield Check(
+        name="identity",
+        text="release, calibration, catalogue, rules and request are those installed here",
+        faults=tuple(_identity(certificate, calibration)),
+    )
+    problem = certificate.problem(calibration)
+    if certificate.configuration is not None:
+        yield Check(
+            name="legality",
+            text="the configuration obeys the rules of its back end and the constraints of the request",
+            faults=tuple(_legality(certificate)),
+        )
+        yield Check(
+            name="feasibility",
+            text="it fits and meets every limit by the unrounded ledger, whose values are those on the grid",
+            faults=tuple(_feasibility(certificate, problem)),
+        )
+    bounds = certificate.bounds
+    if certificate.configuration is not None and not certificate.proof.values:
+        yield Check(name="optimality", text="", faults=("no objective is claimed",))
+        return
+    again, contradictions = certified(problem, certificate.configuration, bounds)
+    rows = sum(part.rows for part in again.space.row_sets)
+    yield Check(
+        name="optimality",
+        text=f"none of {rows} legal rows, enumerated and priced anew, {_claim(certificate)}",
+        faults=contradictions,
+    )
+    yield Check(
+        name="reproduction",
+        text="grid, values, space, arguments and models are those that this answer has",
+        faults=tuple(_differences(certificate.proof, again)),
+    )
+    yield Check(
+        name="models",
+        text=f"CP-SAT finds again what {len(certificate.proof.models)} models claim",
+        faults=tuple(fault for model in certificate.proof.models for fault in _model(model)),
+    )
+
+
+def _claim(certificate: Certificate) -> str:
+    if certificate.status == "infeasible":
+        return "has a configuration that meets the request"
+    first = certificate.proof.values[0]
+    if certificate.status == "optimal":
+        return f"has a better configuration ({first.name} {first.value:.9g} {first.unit})"
+    return f"is below the bound ({first.name}, {first.unit})"
+
+
+def _integrity(certificate: Certificate, text: str) -> Iterator[str]:
+    if text != certificate.to_json():
+        yield "the text is not what was issued: keys, numbers or white space are written otherwise"
+    if certificate.content_sha256 != certificate.content_hash():
+        yield "content_sha256 is not the hash of the content: the certificate was changed after it was issued"
+
+
+def _identity(certificate: Certificate, calibration: Calibration) -> Iterator[str]:
+    here = identity_of(certificate.request, calibration)
+    for name in type(here).model_fields:
+        stated, own = getattr(certificate.identity, name), getattr(here, name)
+        if stated != own:
+            yield f"{name} is {stated} in the certificate and {own} here"
+    if (certificate.configuration is None) != (certificate.status == "infeasible"):
+        yield f"status {certificate.status} and {'no' if certificate.configuration is None else 'a'} configuration"
+
+
+def _legality(certificate: Certificate) -> Iterator[str]:
+    from cost_models.strategy import Strategy
+
+    chosen, request = certificate.configuration, certificate.request
+    assert chosen is not None, "an infeasible answer has none"
+    yield from violations(request.job, chosen)
+    same = {
+        "backend.release_range": (chosen.backend.release_range, release_range(chosen.backend.name)),
+        "optimizer": (chosen.optimizer, request.training.optimizer),
+        "lora": (chosen.lora, request.training.adapters),
+        "recompute.interval": (len({stage.recompute.interval for stage in chosen.stages}), 1),
+    }
+    yield from (f"{name} is {stated}, it should be {own}" for name, (stated, own) in same.items() if stated != own)
+    if chosen.backend.name not in request.backends:
+        yield f"back end {chosen.backend.name} is none of {', '.join(request.backends)}"
+    strategy = Strategy.of(chosen)
+    columns = {**strategy.configuration_columns(), "optimizer_offload": bool(strategy.optimizer_offload)}
+    columns["recompute_interval"] = int(strategy.recompute_interval)
+    for name, domain in request.constraints.domains().items():
+        values: tuple[Any, ...] = _modes(certificate) if name == "recompute" else (columns[name],)
+        for value in values:
+            if not domain.allows(value):
+                yield f"{name} {value} is not {domain}"
+    batch = request.training.batch_range
+    if not batch.min <= chosen.global_batch_size <= batch.max:
+        yield f"global_batch_size {chosen.global_batch_size} is not in {batch.min} to {batch.max}"
+    if sum(stage.layers for stage in chosen.stages) != request.model.num_hidden_layers:
+        yield f"stages do not hold the {request.model.num_hidden_layers} layers of the model"
+
+
+def _modes(certificate: Certificate) -> tuple[str, ...]:
+    stages = certificate.configuration.stages if certificate.configuration is not None else ()
+    return tuple(m for m in ("none", "selective", "full") if any(getattr(s.recompute, m) for s in stages))
+
+
+def _feasibility(certificate: Certificate, problem: "Problem") -> Iterator[str]:
+    from planner.certificate import ledger_of
+    from solver.audit.limits import broken
+
+    assert certificate.configuration is not None, "an infeasible answer has none"
+    ledger = ledger_of(problem, certificate.configuration)
+    if ledger != certificate.proof.ledger:
+        yield "the ledger of the configuration is another one"
+    if ledger.conservative_bytes > ledger.usable_bytes:
+        yield f"{ledger.conservative_bytes:.0f} bytes are needed of {ledger.usable_bytes:.0f} usable"
+    if ledger.host_node_bytes > ledger.host_usable_bytes:
+        yield f"{ledger.host_node_bytes:.0f} bytes of host memory are needed of {ledger.host_usable_bytes:.0f}"
+    yield from broken(problem, certificate.configuration)
+
+
+def _differences(stated: Any, own: Any, path: str = "proof") -> Iterator[str]:
+    """Fields in which two specs differ."""
+    if type(stated) is not type(own):
+        yield f"{path} is {stated!r:.60}, it should be {own!r:.60}"
+    elif hasattr(type(stated), "model_fields"):
+        for name in type(stated).model_fields:
+            yield from _differences(getattr(stated, name), getattr(own, name), f"{path}.{name}")
+    elif isinstance(stated, tuple) and len(stated) == len(own):
+        for index, (one, other) in enumerate(zip(stated, own, strict=True)):
+            yield from _differences(one, other, f"{path}.{index}")
+    elif stated != own:
+        yield f"{path} is {stated!r:.60}, it should be {own!r:.60}"
+
+
+def _model(model: CertifiedModel) -> Iterator[str]:
+    from solver.audit.models import solved
+
+    name = f"model {model.purpose} of {model.backend} row {model.row}"
+    try:
+        status, optimum = solved(model.text)
+    except (ValueError, zlib.error) as error:
+        yield f"{name}: {error}"
+        return
+    wanted = ("INFEASIBLE", None) if model.optimum is None else ("OPTIMAL", model.optimum)
+    if (status, optimum) != wanted:
+        yield f"{name}: CP-SAT says {status} {optimum}, claimed is {wanted[0]} {wanted[1]}"

@@ -1,0 +1,46 @@
+"""The limits of a problem, checked on one configuration by the unrounded ledger."""
+
+from collections.abc import Iterator
+
+from cost_models.ledger import estimate
+from cost_models.specs.choices import BACKENDS
+from cost_models.specs.configuration import Configuration
+from solver.audit.arguments import claimed_row
+from solver.audit.grid import TICK
+from solver.audit.proof import parts, place
+from solver.problem import Problem
+
+
+def broken(problem: Problem, configuration: Configuration) -> Iterator[str]:
+    """Limits that a configuration misses; and a step on the grid that rounding does not explain."""
+    ledger, limits = (
+        estimate(problem.job, configuration, problem.calibration, oom_risk=problem.oom_risk),
+        problem.limits,
+    )
+    step, gpus = ledger.time.step_seconds, configuration.world_size
+    price = problem.job.pool.price_per_gpu_hour or 0.0
+    reached = {
+        "max_step_seconds": step,
+        "max_memory_bytes": ledger.memory.allocated_bytes,
+        "max_cost_per_step": gpus * price * step / 3600,
+        "max_gpus": gpus,
+    }
+    for name, value in reached.items():
+        most = getattr(limits, name)
+        if most is not None and value > most:
+            yield f"{name} is {most} but the configuration has {value}"
+    if limits.min_gpus is not None and gpus < limits.min_gpus:
+        yield f"min_gpus is {limits.min_gpus} but the configuration has {gpus}"
+    yield from _off_grid(problem, configuration, step)
+
+
+def _off_grid(problem: Problem, configuration: Configuration, step: float) -> Iterator[str]:
+    best = place(problem, configuration)
+    if best is None:
+        return
+    row = claimed_row(problem, BACKENDS[best.backend], best.row).row
+    layers, stages, virtual = len(row.order), row.stages, row.virtual
+    on_grid = row.cost(parts(configuration))[0] / virtual * TICK
+    slack = ((row.steps - 1 / virtual) * (layers + 1) + (layers + stages) / virtual + 2 * layers + 2) * TICK
+    if not -1e-9 * step <= on_grid - step <= slack + 1e-9 * step:
+        yield f"the step takes {step!r} s by the ledger and {on_grid!r} s on the grid, which rounding does not explain"

@@ -1,0 +1,272 @@
+"""The proof of an answer: its exact values, every legal row with its argument, models for CP-SAT to solve again."""
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from cost_models.specs.choices import BACKENDS, Backend
+from cost_models.specs.configuration import Configuration
+from cost_models.strategy import Strategy
+from solver.audit.arguments import (
+    ARGUMENTS,
+    HOST,
+    LAYOUTS,
+    MEMORY,
+    MODEL,
+    OPEN,
+    TIME,
+    Asked,
+    Discarded,
+    claimed_row,
+    discard,
+)
+from solver.audit.claim import Best, Question, questions
+from solver.audit.grid import TICK, UNIT
+from solver.audit.models import model_text, solved
+from solver.audit.row import Part
+from solver.audit.space import backends, legal_rows
+from solver.objectives import Objective, objectives
+from solver.problem import Problem
+from solver.simplicity import simplicity
+
+LAST_ROWS: Final = 8
+"""Rows nearest to the claim whose models go into a proof."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One objective as claimed, on the grid: exact, and the bound that nothing undercuts."""
+
+    name: str
+    unit: str
+    exact: Fraction
+    bound: Fraction
+    scale: float
+    """From exact values to the unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The legal rows of one back end."""
+
+    backend: Backend
+    rows: int
+    sha256: str
+    """Of their columns, in the order of the row key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Rows of a back end that one argument discards."""
+
+    backend: Backend
+    argument: str
+    rows: int
+    least_step_seconds: float | None
+    """Least bound on the step of any of them, where the argument bounds it."""
+    least_excess_bytes: float | None
+    """Least amount by which any of them is too large, where it is memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """One question of a claim, with what discards every row."""
+
+    question: str
+    regions: tuple[Region, ...]
+    arguments: bytes
+    """Index of ARGUMENTS for every row, back end by back end; compressed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The CP-SAT model of a row."""
+
+    purpose: str
+    """`optimum`: its minimum is the claimed goal. A question's name: it has no solution."""
+    backend: Backend
+    row: int
+    optimum: int | None
+    text: bytes
+    """Of the protobuf, in its text format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What can be checked about an answer."""
+
+    values: tuple[Value, ...]
+    best: Best | None
+    spaces: tuple[Rows, ...]
+    answers: tuple[Answered, ...]
+    models: tuple[Model, ...]
+    rounding_seconds: float
+    """Most by which the grid lengthens the step of any legal row."""
+    contradictions: tuple[str, ...]
+    """Rows that beat the claim, or that nothing discards; none when it is right."""
+
+
+def place(problem: Problem, configuration: Configuration) -> Best | None:
+    """Where a configuration stands among the legal rows; None where it is none of them."""
+    name, wanted = configuration.backend.name, Strategy.of(configuration)
+    if name not in backends(problem):
+        return None
+    rows = legal_rows(problem, name)
+    same = np.ones(len(rows), dtype=bool)
+    for f in fields(Strategy):
+        same &= np.asarray(getattr(rows, f.name)) == getattr(wanted, f.name)
+    at = np.nonzero(same)[0]
+    if not len(at):
+        return None
+    return Best(backend=BACKENDS.index(name), row=int(at[0]), simplicity=int(simplicity(wanted)))
+
+
+def parts(configuration: Configuration) -> tuple[Part, ...]:
+    """The layout of a configuration."""
+    return tuple(
+        Part(s.layers, s.recompute.full, s.recompute.selective, s.optimizer_layers_offloaded)
+        for s in configuration.stages
+    )
+
+
+def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[Fraction, ...] | None = None) -> Proof:
+    """The proof that a configuration is best, that with `bounds` nothing undercuts them, or that there is none."""
+    best = None if configuration is None else place(problem, configuration)
+    chain, contradictions = objectives(problem), list[str]()
+    if configuration is not None and best is None:
+        return _refuted(f"{configuration.backend.name}: the configuration is no legal row of the space")
+    values: tuple[Value, ...] = ()
+    models: list[Model] = []
+    if configuration is not None and best is not None:
+        row = claimed_row(problem, BACKENDS[best.backend], best.row)
+        time, peak = row.row.cost(parts(configuration))
+        exact = tuple(
+            Fraction(int(row.strategy.world_size))
+            if goal.name == "gpus"
+            else goal.weight(row.strategy) * (peak if goal.goal == "memory" else time)
+            for goal in chain
+        )
+        models.append(_optimum(chain, exact, row))
+        values = tuple(
+            Value(name=goal.name, unit=goal.unit, exact=value, bound=bound, scale=goal.scale)
+            for goal, value, bound in zip(chain, exact, bounds or exact, strict=True)
+        )
+    asked = questions(
+        chain,
+        tuple(v.exact for v in values),
+        best,
+        tuple(v.bound for v in values) if bounds else None,
+        problem.objective_tolerance if bounds else 0.0,
+    )
+    answers, longest = [], 0.0
+    for question in asked:
+        found = list(discard(problem, question))
+        contradictions += _close(question, found)
+        models += _last(question, found)
+        answers.append(_answered(question, found))
+        longest = max([longest, *(_rounding(problem, part.rows) for part in found)])
+    return Proof(
+        values=values,
+        best=best,
+        spaces=tuple(_rows(problem, backend) for backend in backends(problem)),
+        answers=tuple(answers),
+        models=tuple(models),
+        rounding_seconds=longest * TICK,
+        contradictions=tuple(contradictions),
+    )
+
+
+def _optimum(chain: tuple[Objective, ...], exact: tuple[Fraction, ...], row: Asked) -> Model:
+    """The claimed row's own model: within the values of earlier objectives its minimum is the last one's."""
+    time, peak = row.most_time, row.most_peak
+    for goal, value in zip(chain[:-1], exact[:-1], strict=True):
+        if goal.goal == "time":
+            time = min(time, float(value / goal.weight(row.strategy)))
+        elif goal.goal == "memory":
+            peak = min(peak, float(value))
+    text = model_text(row.row, time, peak, minimise=True, goal=chain[-1].goal)
+    optimum = exact[-1] / chain[-1].weight(row.strategy)
+    return Model(purpose="optimum", backend=row.backend, row=row.index, optimum=int(optimum), text=text)
+
+
+def _refuted(why: str) -> Proof:
+    return Proof(values=(), best=None, spaces=(), answers=(), models=(), rounding_seconds=0.0, contradictions=(why,))
+
+
+def _rows(problem: Problem, backend: Backend) -> Rows:
+    rows, total = legal_rows(problem, backend), hashlib.sha256()
+    for f in fields(Strategy):
+        total.update(np.ascontiguousarray(getattr(rows, f.name), dtype="<i8").tobytes())
+    return Rows(backend=backend, rows=len(rows), sha256=total.hexdigest())
+
+
+def _rounding(problem: Problem, rows: Strategy) -> float:
+    """Most ticks that rounding up adds to a step: one for every coefficient and use (docs/what-is-proven.md)."""
+    m, v = np.asarray(rows.gradient_accumulation_steps), np.asarray(rows.virtual_pipeline_stages)
+    layers = problem.job.model.num_hidden_layers
+    most = (m - 1 / v) * (layers + 1) + (layers + np.asarray(rows.pipeline_parallel)) / v + 2 * layers + 2
+    return float(most.max(initial=0.0))
+
+
+def rounding_units(problem: Problem) -> int:
+    """Most units that rounding adds to the need of a stage: one for every layer, for the constant, for what works, for
+    every layer that is offloaded, and one that the capacity loses.
+    """
+    return 2 * problem.job.model.num_hidden_layers + 3
+
+
+def _close(question: Question, found: list[Discarded]) -> Iterator[str]:
+    """Give rows that paths left unsettled to CP-SAT; name those that contradict the claim."""
+    for part in found:
+        for asked in part.looked_at:
+            if part.argument[asked.index] == OPEN and asked.layout is None:
+                status, _ = solved(model_text(asked.row, asked.most_time, asked.most_peak, minimise=False))
+                part.argument[asked.index] = MODEL if status == "INFEASIBLE" else OPEN
+        for index in np.nonzero(part.argument == OPEN)[0].tolist():
+            layout = next((a.layout for a in part.looked_at if a.index == index), None)
+            row = part.rows.row(index)
+            yield f"{question.name}: {part.backend} row {index} {row} is not discarded; layout {layout}"
+
+
+def _last(question: Question, found: list[Discarded]) -> Iterator[Model]:
+    """Models of the rows nearest to the limits, and of all that CP-SAT settled: none has a solution."""
+    looked = [
+        (part.argument[a.index] != MODEL, a.floor / max(a.most_time, 1.0), part.backend, a.index, a)
+        for part in found
+        for a in part.looked_at
+        if part.argument[a.index] in {LAYOUTS, MODEL}
+    ]
+    looked.sort(key=lambda entry: entry[:4])
+    settled = sum(not by_path for by_path, *_ in looked)
+    for *_, asked in looked[: max(LAST_ROWS, settled)]:
+        yield _model(question, asked)
+
+
+def _model(question: Question, asked: Asked) -> Model:
+    text = model_text(asked.row, asked.most_time, asked.most_peak, minimise=False)
+    return Model(purpose=question.name, backend=asked.backend, row=asked.index, optimum=None, text=text)
+
+
+def _answered(question: Question, found: list[Discarded]) -> Answered:
+    regions = []
+    for part in found:
+        virtual = np.asarray(part.rows.virtual_pipeline_stages)
+        for index in np.unique(part.argument).tolist():
+            at = part.argument == index
+            timed, sized = index in {TIME, LAYOUTS, MODEL}, index in {MEMORY, HOST}
+            regions.append(
+                Region(
+                    backend=part.backend,
+                    argument=ARGUMENTS[index],
+                    rows=int(at.sum()),
+                    least_step_seconds=float((part.floor / virtual)[at].min()) * TICK if timed else None,
+                    least_excess_bytes=float((part.floor - part.limit)[at].min()) * UNIT if sized else None,
+                )
+            )
+    packed = zlib.compress(b"".join(part.argument.tobytes() for part in found), 9)
+    return Answered(question=question.name, regions=tuple(regions), arguments=packed)
