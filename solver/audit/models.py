@@ -83,4 +83,4 @@ def solved(text: bytes) -> tuple[str, int | None]:
     engine = solver(DETERMINISTIC_TIME)
     status = engine.solve(model)
     optimal = status == cp_model.OPTIMAL and model.has_objective()
-    return engine.status_name(status), int(engine.objective_value) if optimal else None
+    return engine.status_name(status), int(engine.objective_value + 0.5) if optimal else None
