@@ -54,7 +54,7 @@ $(VENV)/ready: pyproject.toml $(wildcard $(CONSTRAINTS))
 	$(call environment,$(VENV))
 	@$(call install,$(VENV)) setuptools wheel ninja torch
 	@$(call install,$(VENV)) --no-build-isolation deepspeed
-	@$(call install,$(VENV)) --editable '.[executor,hub,dev]'
+	@$(call install,$(VENV)) --editable '.[executor,hub,postgres,dask,dev]'
 	@touch $@
 
 .PHONY: test

@@ -41,9 +41,17 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 """Takes one line about every stage of the work and every better value found."""
+Progress = Callable[[str, float], None]
+"""Takes every better value found, under its objective's name, and what is proven so far, under `bound`."""
 
 
-def plan(request: PlanRequest, calibration: Calibration | None = None, *, report: Report | None = None) -> Plan:
+def plan(
+    request: PlanRequest,
+    calibration: Calibration | None = None,
+    *,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Plan:
     """The best configuration for a request, with its proof; or why there is none.
 
     Raises:
@@ -57,7 +65,7 @@ def plan(request: PlanRequest, calibration: Calibration | None = None, *, report
     started = time.perf_counter()
     question = Asked.of(request, calibration)
     problem = problem_of(question.resolved, question.calibration)
-    solution = solve(problem, progress=_told(report))
+    solution = solve(problem, progress=_told(report, progress))
     if solution.configuration is None:
         answer = explain_infeasible(question.resolved, question.calibration, problem, report)
     else:
@@ -106,9 +114,18 @@ def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Pl
     return question.finish(answer, configuration, ortools="none", started=started)
 
 
-def _told(report: Report | None) -> Callable[[str, float], None] | None:
-    """The solver's progress as lines."""
-    return None if report is None else lambda stage, value: report(f"{stage} {value:.6g}")
+def _told(report: Report | None, progress: Progress | None) -> Progress | None:
+    """The solver's progress, as lines and as numbers."""
+    if report is None and progress is None:
+        return None
+
+    def tell(stage: str, value: float) -> None:
+        if report is not None:
+            report(f"{stage} {value:.6g}")
+        if progress is not None:
+            progress(stage, value)
+
+    return tell
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,14 @@ class ResolvedRequest(Question):
 
     def request_hash(self, calibration: Calibration) -> str:
         """Identity of the question: the resolved request with calibration, catalogue and legality."""
+        return self.request_hash_under(calibration_hash(calibration))
+
+    def request_hash_under(self, calibration_sha256: str) -> str:
+        """The same under a calibration whose hash is known."""
         return digest(
             {
                 "request": self.model_dump(mode="json", exclude={"assumptions"}),
-                "calibration": calibration_hash(calibration),
+                "calibration": calibration_sha256,
                 "catalogue": catalogue_hash(),
                 "legality": legality_hash(),
             }

@@ -10,20 +10,23 @@ from fastapi.routing import APIRoute
 
 from planner.version import __version__
 from service import interface, problems
-from service.jobs.pool import SpawnPool, WorkPool
-from service.jobs.store import Jobs
 from service.limits import BodyLimit, Head, KnownHost, is_loopback
 from service.observability import RequestLog
-from service.routes import catalogue, estimates, health, plans
+from service.routes import catalogue, estimates, exports, health, plans
+from service.runtime import runtime
 from service.settings import ServiceSettings
+from service.solving.pool import SolverPool
 
 DESCRIPTION = """Ask how a model should be trained on a cluster, before a GPU is taken.
 
 Errors are RFC 9457 problem+json. Infeasible is a result: 200 with `status` infeasible and its reasons."""
 
+RESOURCES = (plans, exports, estimates, catalogue, health)
+"""Modules with a `router`, in the order of the OpenAPI document."""
+
 
 def create_app(
-    settings: ServiceSettings | None = None, *, pool: WorkPool | None = None, estimates_pool: WorkPool | None = None
+    settings: ServiceSettings | None = None, *, pool: SolverPool | None = None, estimates_pool: SolverPool | None = None
 ) -> FastAPI:
     """The service. `pool` and `estimates_pool` replace the solver processes (tests, other schedulers)."""
     settings = settings or ServiceSettings()
@@ -37,14 +40,9 @@ def create_app(
         redoc_url=None,
     )
     app.state.settings = settings
-    app.state.pool = pool or SpawnPool(settings.solver_processes, settings.solve_timeout_seconds)
-    app.state.jobs = Jobs(app.state.pool, kept=settings.kept_plans, max_waiting=settings.max_waiting)
-    # A process of their own: an estimate is not kept waiting by a solve, and one that takes too long can be stopped.
-    limit = min(settings.estimate_timeout_seconds, settings.solve_timeout_seconds)
-    app.state.estimates_pool = estimates_pool or SpawnPool(1, limit)
-    app.state.estimates = Jobs(app.state.estimates_pool, kept=1, max_waiting=settings.max_waiting)
-    for router in (plans.router, estimates.router, catalogue.router, health.router):
-        app.include_router(router)
+    app.state.pools = (pool, estimates_pool)
+    for module in RESOURCES:
+        app.include_router(module.router)
     interface.install(app)
     problems.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
@@ -58,11 +56,14 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    await app.state.pool.start()
-    await app.state.estimates_pool.start()
-    yield
-    await app.state.estimates.close()
-    await app.state.jobs.close()
+    settings: ServiceSettings = app.state.settings
+    pool, estimates_pool = app.state.pools
+    app.state.runtime = parts = runtime(settings, pool=pool, estimates_pool=estimates_pool)
+    await parts.start(settings)
+    try:
+        yield
+    finally:
+        await parts.close()
 
 
 def _operation_id(route: APIRoute) -> str:

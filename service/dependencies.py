@@ -1,14 +1,15 @@
-"""What routes ask for: the jobs of this process, its settings, the preferences of a request."""
+"""What routes ask for: the parts of this process, its settings, the preferences of a request."""
 
 import math
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
 
-from service.jobs.pool import WorkPool
-from service.jobs.store import Jobs
 from service.problems import request_id
+from service.runtime import Runtime
 from service.settings import ServiceSettings
+from service.solving.service import Planning
+from service.storage.database import Database
 
 
 def _settings(request: Request) -> ServiceSettings:
@@ -16,25 +17,25 @@ def _settings(request: Request) -> ServiceSettings:
     return found
 
 
-def _jobs(request: Request) -> Jobs:
-    found: Jobs = request.app.state.jobs
+def _runtime(request: Request) -> Runtime:
+    found: Runtime = request.app.state.runtime
     return found
 
 
-def _estimates(request: Request) -> Jobs:
-    found: Jobs = request.app.state.estimates
-    return found
+CurrentRuntime = Annotated[Runtime, Depends(_runtime)]
 
 
-def _pool(request: Request) -> WorkPool:
-    found: WorkPool = request.app.state.pool
-    return found
+def _planning(runtime: CurrentRuntime) -> Planning:
+    return runtime.planning
+
+
+def _database(runtime: CurrentRuntime) -> Database:
+    return runtime.database
 
 
 Settings = Annotated[ServiceSettings, Depends(_settings)]
-CurrentJobs = Annotated[Jobs, Depends(_jobs)]
-Estimates = Annotated[Jobs, Depends(_estimates)]
-CurrentPool = Annotated[WorkPool, Depends(_pool)]
+CurrentPlanning = Annotated[Planning, Depends(_planning)]
+CurrentDatabase = Annotated[Database, Depends(_database)]
 
 
 def _instance(request: Request) -> str | None:
@@ -42,6 +43,17 @@ def _instance(request: Request) -> str | None:
 
 
 RequestId = Annotated[str | None, Depends(_instance)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="a repetition with the same key and body makes nothing new",
+    ),
+]
+IfNoneMatch = Annotated[str | None, Header(description="ETag of a copy at hand", max_length=2000)]
 
 
 def _wait(

@@ -3,9 +3,15 @@
     MeshwrightError                    (cost_models)
     └─ ServiceError
        ├─ NotFound                     no such plan, target, page
+       ├─ Conflict                     it is there already, or it changed under the request
+       ├─ KeyReused                    an Idempotency-Key that came with another request before
+       ├─ Cancelled                    the plan was cancelled before it was made
+       ├─ StorageUnavailable           the database is away, full or cannot be written
        ├─ NotReady                     the plan exists but is still being made, or was never finished
        ├─ Busy                         too much is waiting already; try later
-       ├─ NotInline                    the request names a file or a download, which the service does not open
+       ├─ Pointed                      one key of the body is refused
+       │  ├─ UnknownNames              it names a cluster that nobody registered
+       │  └─ NotInline                 it names a file or a download, which the service does not open
        └─ SolveFailed                  the work on an accepted request ended without an answer
           ├─ SolveTimedOut             it took longer than this installation allows
           └─ WorkerDied                the process that worked on it is gone
@@ -24,6 +30,22 @@ class NotFound(ServiceError):
     """Nothing of that name."""
 
 
+class Conflict(ServiceError):
+    """Something of that name is there already, or another request changed it."""
+
+
+class KeyReused(ServiceError):
+    """The key names another request."""
+
+
+class Cancelled(ServiceError):
+    """There will be no plan: somebody cancelled it."""
+
+
+class StorageUnavailable(ServiceError):
+    """Nothing can be remembered now."""
+
+
 class NotReady(ServiceError):
     """It exists, but there is no plan yet."""
 
@@ -32,13 +54,21 @@ class Busy(ServiceError):
     """The queue is full."""
 
 
-class NotInline(ServiceError):
-    """A file path or a Hub id where only data is accepted; `pointer` says where."""
+class Pointed(ServiceError):
+    """A key of the body; `pointer` says which."""
 
     def __init__(self, pointer: str, message: str) -> None:
         """Point at the key (JSON Pointer)."""
         self.pointer = pointer
         super().__init__(message)
+
+
+class NotInline(Pointed):
+    """A file path or a Hub id where only data is accepted."""
+
+
+class UnknownNames(Pointed):
+    """The name of something that is not registered."""
 
 
 class SolveFailed(ServiceError):

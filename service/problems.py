@@ -16,6 +16,28 @@ from cost_models.specs.fields import unknown_key
 from planner.errors import ExportUnsupported
 from planner.request import PlanRequest
 from service import errors
+from service.problem_kinds import (
+    BUSY,
+    CANCELLED,
+    CONFLICT,
+    HTTP,
+    INTERNAL,
+    INVALID,
+    KEY_REUSED,
+    MEDIA,
+    METHOD,
+    NOT_EXPORTABLE,
+    NOT_FOUND,
+    NOT_INLINE,
+    NOT_READY,
+    SOLVE_FAILED,
+    TIMED_OUT,
+    TOO_LARGE,
+    UNAVAILABLE,
+    UNCALIBRATED,
+    UNREADABLE,
+    Kind,
+)
 from solver.errors import LimitReached
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -42,105 +64,15 @@ class Problem(BaseModel):
     errors: tuple[FieldProblem, ...] = ()
 
 
-class Kind(BaseModel):
-    """A kind of problem: its page, its title, its status."""
-
-    model_config = ConfigDict(frozen=True)
-
-    slug: str
-    title: str
-    status: int
-    about: str
-
-
-def _kind(slug: str, status: HTTPStatus, title: str, about: str) -> Kind:
-    return Kind(slug=slug, title=title, status=int(status), about=about)
-
-
-INVALID: Final = _kind(
-    "invalid-request",
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    "The request breaks a rule",
-    "A key is unknown, a value is out of range, or two numbers contradict each other. `errors` points at each place.",
-)
-UNREADABLE: Final = _kind(
-    "unreadable-body",
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    "The body cannot be read",
-    "The body is not one JSON object in UTF-8, repeats a key, nests too deep, or holds a number JSON cannot carry.",
-)
-NOT_INLINE: Final = _kind(
-    "not-inline",
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    "The request names a file or a download",
-    "Over HTTP a model is given by preset, by its numbers, or by the contents of its config.json.",
-)
-UNCALIBRATED: Final = _kind(
-    "missing-calibration",
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    "A cost term has no data",
-    "No measured, cited or fitted constant covers this device or framework; nothing is guessed.",
-)
-NOT_FOUND: Final = _kind("not-found", HTTPStatus.NOT_FOUND, "Not found", "Nothing is stored or served under this name.")
-NOT_READY: Final = _kind(
-    "not-ready", HTTPStatus.CONFLICT, "There is no plan yet", "The plan is still being made, or its solve failed."
-)
-NOT_EXPORTABLE: Final = _kind(
-    "export-unsupported",
-    HTTPStatus.CONFLICT,
-    "The target cannot express this plan",
-    "Ask with `allow_lossy=true` to get what can be said, with each loss as a comment.",
-)
-TOO_LARGE: Final = _kind(
-    "body-too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large", "A request is a few kilobytes."
-)
-MEDIA: Final = _kind(
-    "unsupported-media-type",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    "The body is not declared as JSON",
-    "Send `Content-Type: application/json`.",
-)
-METHOD: Final = _kind(
-    "method-not-allowed",
-    HTTPStatus.METHOD_NOT_ALLOWED,
-    "The method is not allowed here",
-    "The header `Allow` lists the methods of this path.",
-)
-BUSY: Final = _kind(
-    "busy", HTTPStatus.SERVICE_UNAVAILABLE, "Too much is waiting", "Try again after the seconds in `Retry-After`."
-)
-SOLVE_FAILED: Final = _kind(
-    "solve-failed",
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    "The solve ended without an answer",
-    "The request was accepted, but the work on it stopped: a limit of this installation, or a process that died.",
-)
-TIMED_OUT: Final = _kind(
-    "solve-timed-out",
-    HTTPStatus.GATEWAY_TIMEOUT,
-    "The solve reached its limit",
-    "No plan was found within the budget and none was proven impossible; restrict the request or raise the limit.",
-)
-INTERNAL: Final = _kind(
-    "internal-error",
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    "Something broke",
-    "A bug; the log has it under the request's id.",
-)
-HTTP: Final = _kind("http-error", HTTPStatus.BAD_REQUEST, "The request was refused", "See `detail`.")
-
-KINDS: Final[Mapping[str, Kind]] = {
-    kind.slug: kind
-    for kind in (
-        *(INVALID, UNREADABLE, NOT_INLINE, UNCALIBRATED, NOT_FOUND, NOT_READY, NOT_EXPORTABLE),
-        *(TOO_LARGE, MEDIA, METHOD, BUSY, SOLVE_FAILED, TIMED_OUT, INTERNAL, HTTP),
-    )
-}
-
 _OF_ERROR: Final[tuple[tuple[type[MeshwrightError], Kind], ...]] = (
     # First match wins: leaves before their bases.
     (errors.NotInline, NOT_INLINE),
+    (errors.Pointed, INVALID),
     (errors.NotFound, NOT_FOUND),
+    (errors.Conflict, CONFLICT),
+    (errors.KeyReused, KEY_REUSED),
+    (errors.Cancelled, CANCELLED),
+    (errors.StorageUnavailable, UNAVAILABLE),
     (errors.NotReady, NOT_READY),
     (errors.Busy, BUSY),
     (errors.SolveTimedOut, TIMED_OUT),
@@ -204,14 +136,14 @@ def problem(kind: Kind, detail: str, fields: tuple[FieldProblem, ...] = (), inst
 def problem_of(error: MeshwrightError) -> Problem:
     """The problem of a deliberate error."""
     kind = next(kind for known, kind in _OF_ERROR if isinstance(error, known))
-    fields = (FieldProblem(pointer=error.pointer, detail=str(error)),) if isinstance(error, errors.NotInline) else ()
+    fields = (FieldProblem(pointer=error.pointer, detail=str(error)),) if isinstance(error, errors.Pointed) else ()
     return problem(kind, str(error), fields)
 
 
 def response(found: Problem, headers: Mapping[str, str] | None = None, *, instance: str | None = None) -> Response:
     """The problem as a response."""
     body = found.model_copy(update={"instance": found.instance or instance})
-    retry = {"Retry-After": "5"} if found.status == BUSY.status else {}
+    retry = {"Retry-After": "5"} if found.status in {BUSY.status, UNAVAILABLE.status} else {}
     text = body.model_dump_json(exclude_none=True)
     return Response(text, found.status, media_type=MEDIA_TYPE, headers={**retry, **(headers or {})})
 

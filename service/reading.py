@@ -11,8 +11,7 @@ from fastapi.routing import APIRoute
 from cost_models.specs.fields import LARGEST_INTEGER
 from planner.errors import RequestUnreadable
 from planner.reading import read_json
-from planner.request import PlanRequest
-from service.errors import NotInline
+from service.orders import Order, PlanOrder
 from service.problems import NotJson, UnreadableBody
 
 MOST_VALUES: Final = 2048
@@ -34,11 +33,19 @@ CONFIGURATION_EXAMPLE: Final[dict[str, Any]] = {
     "stages": [{"layers": 32, "recompute": {"full": 32}}],
 }
 PlanBody = Annotated[
-    PlanRequest,
-    Body(openapi_examples={"llama-2-7b": {"summary": "Llama-2-7B on 8 x A100-80GB", "value": JOB_EXAMPLE}}),
+    PlanOrder,
+    Body(
+        openapi_examples={
+            "llama-2-7b": {"summary": "Llama-2-7B on 8 x A100-80GB", "value": JOB_EXAMPLE},
+            "named cluster": {
+                "summary": "On a registered cluster, with a message when it is made",
+                "value": {**JOB_EXAMPLE, "cluster": "lab", "webhook": {"url": "https://scheduler.example.com/plans"}},
+            },
+        }
+    ),
 ]
 EstimateBody = Annotated[
-    PlanRequest,
+    Order,
     Body(
         openapi_examples={
             "llama-2-7b": {
@@ -122,18 +129,3 @@ def _check_numbers(value: Any) -> None:
             raise UnreadableBody("a number of the body is larger than a double can hold")
         elif isinstance(found, int) and abs(found) > LARGEST_INTEGER:
             raise UnreadableBody(f"an integer of the body lies beyond {LARGEST_INTEGER}, which JSON readers round")
-
-
-def inline(request: PlanRequest) -> PlanRequest:
-    """The request, if it carries its model itself.
-
-    Raises:
-        NotInline: it names a file or a Hub id, which the service neither opens nor fetches.
-    """
-    if isinstance(request.model.config, str):
-        raise NotInline("/model/config", "model.config is a path; over HTTP give the contents of config.json instead")
-    if request.model.hub is not None:
-        raise NotInline(
-            "/model/hub", "model.hub is not fetched by the service; give model.config, the contents of its config.json"
-        )
-    return request

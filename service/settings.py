@@ -1,5 +1,7 @@
 """Settings of the service: environment variables with the prefix MESHWRIGHT_, overridden by the flags of `serve`."""
 
+import os
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
@@ -7,6 +9,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cost_models.errors import SpecError
 from cost_models.specs.base import one_line
+
+
+def _own_file() -> str:
+    """The embedded database, where the XDG Base Directory Specification has a user's data."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return f"sqlite:///{Path(home) / 'meshwright' / 'meshwright.db'}"
 
 
 class ServiceSettings(BaseSettings):
@@ -29,8 +37,19 @@ class ServiceSettings(BaseSettings):
     max_wait_seconds: NonNegativeFloat = 60.0
     """Longest wait that `Prefer: wait` is granted."""
     max_body_bytes: PositiveInt = 2**20
-    kept_plans: PositiveInt = 1000
-    """Finished plans kept in memory; the oldest are forgotten first."""
+    database_url: str = Field(default_factory=_own_file)
+    """sqlite:///FILE, or postgresql://USER@HOST/NAME where several replicas serve."""
+    database_connections: PositiveInt = 4
+    database_retry_seconds: NonNegativeFloat = 10.0
+    """A request waits so long for a database that is away."""
+    database_upgrade: Literal["auto", "always", "never"] = "auto"
+    """Whether `serve` migrates the database: auto does it for SQLite, which no other replica uses."""
+    solver_pool: str = Field(default="processes", pattern=r"^(processes|dask://[^/\s]+:\d+)$")
+    """processes: our own. dask://HOST:PORT: the workers of a Dask scheduler."""
+    lease_seconds: PositiveFloat = 20.0
+    """A solve whose service has been silent for so long is taken over."""
+    poll_seconds: PositiveFloat = 1.0
+    """How often the queue is looked at for requests that other replicas accepted."""
     shutdown_seconds: PositiveFloat = 20.0
     """Open requests are given this long when the service is told to end."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

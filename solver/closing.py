@@ -12,6 +12,8 @@ def close(question: Question, standing: Standing, rows: Iterable[Open]) -> None:
     for row in sorted(rows, key=lambda row: row.rank):
         if standing.beaten(row.lower) or standing.answered:
             return
+        if standing.progress is not None and question.goal != "feasible":
+            standing.progress("bound", row.lower * question.objective.scale)
         solve(question, standing, row)
 
 

@@ -9,6 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.databases.fixtures import (  # noqa: F401
+    database,
+    database_url,
+    databases,
+    postgresql_databases,
+    postgresql_server,
+    sqlite_databases,
+)
 from tests.scale import scaled
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from cost_models.specs.cluster import DeviceSpec
-from service import problems
+from service import problem_kinds as kinds
 from service.problems import documented
 from service.reading import StrictRoute
 
@@ -30,7 +30,7 @@ class ModelSummary(BaseModel):
     vocab_size: int
 
 
-@router.get("/models", responses=documented(problems.INVALID))
+@router.get("/models", responses=documented(kinds.INVALID))
 def list_models(text: Text = "") -> list[ModelSummary]:
     """Model presets, by name."""
     from cost_models import catalog
@@ -53,7 +53,7 @@ def list_models(text: Text = "") -> list[ModelSummary]:
     ]
 
 
-@router.get("/devices", responses=documented(problems.INVALID))
+@router.get("/devices", responses=documented(kinds.INVALID))
 def list_devices(text: Text = "") -> list[DeviceSpec]:
     """Devices, by name, with their published facts and sources."""
     from cost_models import catalog

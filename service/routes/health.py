@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict
 
-from service import problems
-from service.dependencies import CurrentPool
+from service import problem_kinds as kinds
+from service.dependencies import CurrentRuntime
 from service.errors import Busy, NotFound
-from service.problems import KINDS, Kind, documented, problem_of, response
+from service.problem_kinds import KINDS, Kind
+from service.problems import documented, problem_of, response
 
 router = APIRouter(tags=["health"])
 
@@ -27,13 +28,14 @@ async def livez() -> Health:
     return Health()
 
 
-@router.get("/readyz", response_model=Health, responses=documented(problems.BUSY))
-async def readyz(pool: CurrentPool) -> Health | Response:
-    """Requests would be worked on: a solver process is up."""
-    return Health() if pool.ready else response(problem_of(Busy("no solver process is up yet")))
+@router.get("/readyz", response_model=Health, responses=documented(kinds.BUSY))
+async def readyz(runtime: CurrentRuntime) -> Health | Response:
+    """Requests would be worked on: a solver process is up, the database answers and is at this release's migration."""
+    why = await runtime.unready()
+    return Health() if why is None else response(problem_of(Busy(why)))
 
 
-@router.get("/problems/{slug}", responses=documented(problems.NOT_FOUND))
+@router.get("/problems/{slug}", responses=documented(kinds.NOT_FOUND))
 async def problem_page(slug: Annotated[str, Path(max_length=64)]) -> Kind:
     """What a kind of problem means."""
     if slug not in KINDS:

@@ -1,56 +1,65 @@
-"""Plans: asked for, waited for, fetched, exported."""
+"""Plans: asked for, waited for, watched, listed, cancelled."""
 
-import asyncio
+from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from planner.plan import Plan
-from service import problems
-from service.dependencies import CurrentJobs, PreferredWait, RequestId
-from service.errors import NotFound, NotReady
-from service.jobs.store import Job, State
-from service.jobs.worker import Progress
-from service.problems import documented, response
-from service.reading import PlanBody, StrictRoute, inline
+from planner.plan import Plan, Status
+from service import problem_kinds as kinds
+from service.answers import PendingPlan, answer, pending
+from service.callers import CurrentCaller
+from service.dependencies import (
+    CurrentDatabase,
+    CurrentPlanning,
+    IdempotencyKey,
+    IfNoneMatch,
+    PreferredWait,
+    RequestId,
+)
+from service.paging import PageCursor, Paged
+from service.problems import documented
+from service.reading import PlanBody, StrictRoute
+from service.solving.service import View
+from service.storage.repositories import Repositories
+from service.storage.repositories.solves import Filters
+from service.storage.tables import Solve, StoredPlan
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=StrictRoute)
 PlanId = Annotated[str, Path(description="as in the plan's `envelope.id`", max_length=64)]
-RETRY_SECONDS = 1
-_BODY = (problems.INVALID, problems.UNREADABLE, problems.NOT_INLINE, problems.TOO_LARGE, problems.MEDIA)
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+_BODY = (kinds.INVALID, kinds.UNREADABLE, kinds.NOT_INLINE, kinds.TOO_LARGE, kinds.MEDIA)
+_ENDS = (kinds.UNCALIBRATED, kinds.SOLVE_FAILED, kinds.TIMED_OUT, kinds.CANCELLED)
+_MATCHED: dict[int | str, Any] = {304: {"description": "the copy at hand is the plan"}}
 
 
-class PendingPlan(BaseModel):
-    """A plan that is being made. Ask for it again at the address in `Location`."""
+class PlanSummary(BaseModel):
+    """A plan in a list."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     state: State
+    status: Status | None = None
+    model: str
+    gpus: int
+    objective: str
+    calibration_id: str
     created_at: datetime
-    progress: Progress | None = None
+    ended_at: datetime | None = None
+    step_seconds: float | None = None
+    conservative_bytes: float | None = None
+    world_size: int | None = None
+    tags: tuple[str, ...] = ()
 
 
-class ExportedFile(BaseModel):
-    """One file of an export."""
+class PlanPage(Paged):
+    """Plans, newest first."""
 
-    model_config = ConfigDict(frozen=True)
-
-    path: str
-    media_type: str
-    text: str
-
-
-class Export(BaseModel):
-    """A plan in the words of a target."""
-
-    model_config = ConfigDict(frozen=True)
-
-    plan_id: str
-    target: str
-    artifacts: tuple[ExportedFile, ...] = Field(description="files, by relative path")
+    items: tuple[PlanSummary, ...]
 
 
 @router.post(
@@ -59,18 +68,64 @@ class Export(BaseModel):
     responses={
         200: {"description": "the plan; `status` infeasible is an answer, with its reasons"},
         202: {"model": PendingPlan, "description": "accepted; the plan will be at `Location`"},
-        **documented(*_BODY, problems.UNCALIBRATED, problems.BUSY, problems.SOLVE_FAILED, problems.TIMED_OUT),
+        **documented(*_BODY, *_ENDS, kinds.BUSY, kinds.UNAVAILABLE, kinds.KEY_REUSED),
     },
 )
-async def create_plan(request: PlanBody, jobs: CurrentJobs, wait: PreferredWait, request_id: RequestId) -> Response:
-    """Ask for the best configuration. Without `Prefer: wait=N` the answer is 202 at once."""
-    job = jobs.submit(inline(request))
-    if wait is not None:
-        await jobs.wait(job, wait)
-    headers = {"Location": f"/v1/plans/{job.id}"}
+async def create_plan(
+    request: PlanBody,
+    caller: CurrentCaller,
+    planning: CurrentPlanning,
+    wait: PreferredWait,
+    request_id: RequestId,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Ask for the best configuration. Without `Prefer: wait=N` the answer is 202, unless the plan is stored already.
+
+    An equal request under the same calibration gets the plan that is stored, or joins the one that is being made.
+    """
+    view = await planning.ask(caller, request, key=key, wait=wait)
+    headers = {"Location": f"/v1/plans/{view.id}"}
     if wait is not None:
         headers["Preference-Applied"] = f"wait={wait:g}"
-    return _answer(job, headers, request_id)
+    return answer(view, headers, request_id)
+
+
+def _filters(
+    state: State | None = None,
+    status: Status | None = None,
+    model: Annotated[str | None, Query(max_length=200, description="name of the model")] = None,
+    tag: Annotated[str | None, Query(max_length=200)] = None,
+    created_after: AwareDatetime | None = None,
+    created_before: AwareDatetime | None = None,
+) -> Filters:
+    return Filters(
+        state=state,
+        status=status,
+        model=model,
+        tag=tag,
+        created_after=created_after,
+        created_before=created_before,
+    )
+
+
+@router.get("", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
+async def list_plans(
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    cursor: PageCursor,
+    filters: Annotated[Filters, Depends(_filters)],
+) -> PlanPage:
+    """Plans and those that are being made, newest first."""
+
+    def look(work: Repositories) -> tuple[tuple[PlanSummary, ...], str | None]:
+        page = work.solves.page(caller.project_id, filters, after=cursor.after, size=cursor.size)
+        ids = [row.id for row in page.rows]
+        plans = {row.id: row for row in work.plans.of(caller.project_id, ids)}
+        tags = work.history.tags(caller.project_id, ids)
+        return tuple(_summary(row, plans.get(row.id), tags.get(row.id, ())) for row in page.rows), page.next_after
+
+    items, after = await database.reading(look)
+    return PlanPage(items=items, next_page_token=cursor.next(after))
 
 
 @router.get(
@@ -78,48 +133,54 @@ async def create_plan(request: PlanBody, jobs: CurrentJobs, wait: PreferredWait,
     response_model=Plan,
     responses={
         202: {"model": PendingPlan, "description": "still being made"},
-        **documented(
-            *(problems.NOT_FOUND, problems.INVALID, problems.UNCALIBRATED, problems.SOLVE_FAILED, problems.TIMED_OUT)
-        ),
+        **_MATCHED,
+        **documented(kinds.NOT_FOUND, kinds.INVALID, *_ENDS, kinds.UNAVAILABLE),
     },
 )
-async def get_plan(plan_id: PlanId, jobs: CurrentJobs, request_id: RequestId) -> Response:
-    """A plan, or how far it is, or why there is none."""
-    return _answer(jobs.get(plan_id), {}, request_id)
+async def get_plan(
+    plan_id: PlanId,
+    caller: CurrentCaller,
+    planning: CurrentPlanning,
+    wait: PreferredWait,
+    request_id: RequestId,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """A plan, or how far it is, or why there is none. `Prefer: wait=N` waits for its end."""
+    view = await planning.look(caller, plan_id, wait=wait or 0.0)
+    return answer(view, {}, request_id, if_none_match=if_none_match)
+
+
+@router.delete(
+    "/{plan_id}",
+    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.CONFLICT, kinds.UNAVAILABLE),
+)
+async def cancel_plan(plan_id: PlanId, caller: CurrentCaller, planning: CurrentPlanning) -> PendingPlan:
+    """Stop a plan that is being made. One that is made is kept; a running solve may take a moment to end."""
+    return pending(await planning.cancel(caller, plan_id))
+
+
+async def _existing(plan_id: PlanId, caller: CurrentCaller, planning: CurrentPlanning) -> View:
+    return await planning.look(caller, plan_id)
 
 
 @router.get(
-    "/{plan_id}/exports/{target}",
-    responses=documented(problems.NOT_FOUND, problems.NOT_READY, problems.NOT_EXPORTABLE, problems.INVALID),
+    "/{plan_id}/events",
+    response_class=EventSourceResponse,
+    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE),
 )
-async def export_plan(
-    plan_id: PlanId,
-    target: Annotated[str, Path(description="such as deepspeed", max_length=64)],
-    jobs: CurrentJobs,
-    allow_lossy: Annotated[bool, Query(description="export what the target can say, each loss noted")] = False,
-) -> Export:
-    """The files that make a training framework run the plan."""
-    from planner import exporters
-
-    job = jobs.get(plan_id)
-    if job.plan_json is None:
-        raise NotReady(f"the plan's state is {job.state}; there is nothing to export yet")
-    if target not in exporters.targets():
-        raise NotFound(f"no export target {target!r}; there are {', '.join(exporters.targets())}")
-    plan = Plan.from_json(job.plan_json)
-    options = exporters.ExportOptions(allow_lossy=allow_lossy)
-    artifacts = await asyncio.to_thread(exporters.render, plan, target, options)
-    files = tuple(ExportedFile(path=a.path, media_type=a.media_type, text=a.text) for a in artifacts)
-    return Export(plan_id=plan_id, target=target, artifacts=files)
+async def watch_plan(
+    found: Annotated[View, Depends(_existing)], caller: CurrentCaller, planning: CurrentPlanning
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events: `progress` with the best value found, the bound and the gap; at last `ended`."""
+    async for view in planning.follow(caller, found.id):
+        yield ServerSentEvent(event="ended" if view.final else "progress", data=pending(view))
 
 
-def _answer(job: Job, headers: dict[str, str], request_id: str | None) -> Response:
-    """The plan, the pending resource, or the problem, whichever there is."""
-    if job.problem is not None:
-        return response(job.problem, headers, instance=request_id)
-    if job.plan_json is not None:
-        # Written by the planner's own type in the worker: not parsed and checked a second time.
-        return Response(job.plan_json, media_type="application/json", headers=headers)
-    pending = PendingPlan(id=job.id, state=job.state, created_at=job.created_at, progress=job.progress)
-    headers = {"Retry-After": str(RETRY_SECONDS), **headers}
-    return Response(pending.model_dump_json(), 202, media_type="application/json", headers=headers)
+def _summary(solve: Solve, plan: StoredPlan | None, tags: tuple[str, ...]) -> PlanSummary:
+    figures = {} if plan is None else {name: getattr(plan, name) for name in _FIGURES}
+    asked = {name: getattr(solve, name) for name in _ASKED}
+    return PlanSummary(**asked, **figures, tags=tags)
+
+
+_ASKED = ("id", "state", "model", "gpus", "objective", "calibration_id", "created_at", "ended_at")
+_FIGURES = ("status", "step_seconds", "conservative_bytes", "world_size")

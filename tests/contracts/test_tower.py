@@ -17,7 +17,18 @@ THIRD_PARTY: dict[str, set[str]] = {
     "cost_models": {"numpy", "pydantic", "yaml", "huggingface_hub"},
     "solver": {"numpy", "pydantic", "yaml", "ortools", "packaging"},
     "planner": {"numpy", "scipy", "packaging", "rfc8785", "huggingface_hub", "matplotlib"} | TYPED_SETTINGS | TERMINAL,
-    "service": {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"} | TYPED_SETTINGS | TERMINAL,
+    "service": {
+        "fastapi",
+        "starlette",
+        "uvicorn",
+        "sqlalchemy",
+        "alembic",
+        "distributed",
+        "httpcore2",
+        "standardwebhooks",
+    }
+    | TYPED_SETTINGS
+    | TERMINAL,
     "executor": {"torch", "deepspeed", "transformers", "psutil", "httpx2", "packaging"} | TYPED_SETTINGS | TERMINAL,
 }
 HEAVY = ("ortools", "fastapi", "sqlalchemy", "torch", "deepspeed", "transformers", "scipy", "pandas")

@@ -26,14 +26,19 @@ def test_operations_have_stable_names() -> None:
     document = create_app(ServiceSettings()).openapi()
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert sorted(names) == [
+        "cancel_plan",
         "create_estimate",
         "create_plan",
         "export_plan",
+        "get_estimate",
         "get_plan",
         "list_devices",
+        "list_exports",
         "list_models",
+        "list_plans",
         "livez",
         "problem_page",
         "readyz",
+        "watch_plan",
     ]
     assert "HTTPValidationError" not in document["components"]["schemas"]

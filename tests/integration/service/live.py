@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.databases import ambient
+
 ROOT = Path(__file__).parents[3]
 COMMAND = "import sys, typer; from service.cli import serve; typer.run(serve)"
 
@@ -35,7 +37,13 @@ def served(*arguments: str, environment: dict[str, str] | None = None) -> Iterat
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "--port", "0", *arguments],
         cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/bin", "MESHWRIGHT_LOG_FORMAT": "json", **(environment or {})},
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": "/bin",
+            "MESHWRIGHT_LOG_FORMAT": "json",
+            "MESHWRIGHT_DATABASE_URL": ambient.fresh(),
+            **(environment or {}),
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -4,7 +4,7 @@ import os
 import time
 from multiprocessing.connection import Connection
 
-from service.jobs.worker import Answer, Task
+from service.solving.worker import Answer, Progress, Task
 from tests.unit.service.client import planned
 
 
@@ -20,7 +20,7 @@ def obedient(pipe: Connection) -> None:
             os._exit(9)
         if task.id == "sleep":
             time.sleep(600)
-        pipe.send(("progress", str(os.getpid())))
+        pipe.send(("progress", Progress(text=str(os.getpid()))))
         pipe.send(("answer", planned(task) if task.id != "pid" else Answer(plan_json=str(os.getpid()))))
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from planner.request import PlanRequest
 from service.errors import SolveTimedOut, WorkerDied
-from service.jobs.pool import SpawnPool
-from service.jobs.worker import Progress, Task
+from service.solving.spawn import SpawnPool
+from service.solving.worker import Progress, Task
 from tests.integration.service.targets import obedient, stillborn
 from tests.unit.service.client import JOB
 
@@ -48,8 +48,8 @@ def test_a_process_is_used_again_and_reports_progress() -> None:
     seen: list[Progress] = []
 
     async def body(pool: SpawnPool) -> tuple[str | None, str | None]:
-        first = await pool.run(task("pid"), seen.append)
-        second = await pool.run(task("pid"), seen.append)
+        first = await pool.submit(task("pid"), seen.append)
+        second = await pool.submit(task("pid"), seen.append)
         await asyncio.sleep(0)
         return first.plan_json, second.plan_json
 
@@ -61,26 +61,26 @@ def test_a_process_is_used_again_and_reports_progress() -> None:
 def test_a_dead_process_fails_its_own_task_and_is_replaced() -> None:
     async def body(pool: SpawnPool) -> str | None:
         with pytest.raises(WorkerDied):
-            await pool.run(task("die"), ignore)
-        return (await pool.run(task("x"), ignore)).plan_json
+            await pool.submit(task("die"), ignore)
+        return (await pool.submit(task("x"), ignore)).plan_json
 
     assert '"id":"x"' in with_pool(body)
 
 
 def test_a_process_killed_between_tasks_is_replaced() -> None:
     async def body(pool: SpawnPool) -> str | None:
-        pid = int((await pool.run(task("pid"), ignore)).plan_json or 0)
+        pid = int((await pool.submit(task("pid"), ignore)).plan_json or 0)
         os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.2)
-        return (await pool.run(task("x"), ignore)).plan_json
+        return (await pool.submit(task("x"), ignore)).plan_json
 
     assert '"id":"x"' in with_pool(body)
 
 
 def test_a_solve_is_stopped_at_its_limit_while_others_go_on() -> None:
     async def body(pool: SpawnPool) -> str | None:
-        slow = asyncio.create_task(pool.run(task("sleep"), ignore))
-        quick = await pool.run(task("x"), ignore)
+        slow = asyncio.create_task(pool.submit(task("sleep"), ignore))
+        quick = await pool.submit(task("x"), ignore)
         with pytest.raises(SolveTimedOut):
             await slow
         return quick.plan_json
@@ -90,7 +90,7 @@ def test_a_solve_is_stopped_at_its_limit_while_others_go_on() -> None:
 
 def test_closing_ends_a_running_solve_at_once() -> None:
     async def body(pool: SpawnPool) -> None:
-        running = asyncio.create_task(pool.run(task("sleep"), ignore))
+        running = asyncio.create_task(pool.submit(task("sleep"), ignore))
         while not pool.ready:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.3)
@@ -106,7 +106,7 @@ def test_closing_ends_a_running_solve_at_once() -> None:
 def test_a_process_that_cannot_start_fails_the_task() -> None:
     async def body(pool: SpawnPool) -> None:
         with pytest.raises(WorkerDied, match="did not start"):
-            await pool.run(task("x"), ignore)
+            await pool.submit(task("x"), ignore)
 
     with_pool(body, target=stillborn)
 
@@ -115,7 +115,7 @@ def test_a_pool_without_a_process_is_not_ready() -> None:
     async def body(pool: SpawnPool) -> bool:
         assert not pool.ready
         with pytest.raises(WorkerDied):
-            await pool.run(task("x"), ignore)
+            await pool.submit(task("x"), ignore)
         return pool.ready
 
     assert with_pool(body, target=stillborn) is False
@@ -123,7 +123,7 @@ def test_a_pool_without_a_process_is_not_ready() -> None:
 
 def test_a_pool_is_ready_when_a_process_has_answered() -> None:
     async def body(pool: SpawnPool) -> bool:
-        await pool.run(task("x"), ignore)
+        await pool.submit(task("x"), ignore)
         return pool.ready
 
     assert with_pool(body) is True
@@ -131,11 +131,11 @@ def test_a_pool_is_ready_when_a_process_has_answered() -> None:
 
 def test_a_closed_pool_takes_nothing() -> None:
     async def body(pool: SpawnPool) -> None:
-        await pool.run(task("x"), ignore)
+        await pool.submit(task("x"), ignore)
         await pool.close()
         assert not pool.ready
         with pytest.raises(WorkerDied, match="shutting down"):
-            await pool.run(task("x"), ignore)
+            await pool.submit(task("x"), ignore)
 
     with_pool(body)
 
@@ -147,7 +147,7 @@ def test_a_task_that_cannot_be_sent_fails_alone() -> None:
 
     async def body(pool: SpawnPool) -> str | None:
         with pytest.raises(RecursionError):
-            await pool.run(Unsendable(id="x", request=REQUEST), ignore)
-        return (await pool.run(task("x"), ignore)).plan_json
+            await pool.submit(Unsendable(id="x", request=REQUEST), ignore)
+        return (await pool.submit(task("x"), ignore)).plan_json
 
     assert '"id":"x"' in with_pool(body)

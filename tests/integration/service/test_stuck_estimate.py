@@ -11,7 +11,9 @@ import httpx2
 from service.reading import CONFIGURATION_EXAMPLE, JOB_EXAMPLE
 from tests.integration.service.live import Server, served
 
-ESTIMATE = {**JOB_EXAMPLE, "configuration": CONFIGURATION_EXAMPLE}
+FIRST = {**JOB_EXAMPLE, "configuration": CONFIGURATION_EXAMPLE}
+ESTIMATE = {**FIRST, "constraints": {"oom_risk": 0.02}}
+"""Not the first one, which is stored by then."""
 
 
 def workers(server: Server) -> list[int]:
@@ -31,7 +33,7 @@ def freeze(server: Server, http: httpx2.Client) -> None:
     while http.get("/readyz").status_code != 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert http.post("/v1/estimates", json=ESTIMATE).status_code == 200
+    assert http.post("/v1/estimates", json=FIRST).status_code == 200
     found = workers(server)
     assert len(found) == 2
     for pid in found:

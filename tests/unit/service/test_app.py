@@ -12,8 +12,11 @@ from planner.version import __version__
 from service import problems
 from service.limits import is_loopback
 from service.observability import configure
+from service.problem_kinds import KINDS
 from service.settings import ServiceSettings
 from tests.unit.service.client import FakePool, client
+
+pytestmark = pytest.mark.usefixtures("databases")
 
 
 def test_alive_is_not_ready() -> None:
@@ -29,7 +32,7 @@ def test_alive_is_not_ready() -> None:
 
 def test_every_kind_of_problem_has_its_page() -> None:
     with client() as http:
-        for slug, kind in problems.KINDS.items():
+        for slug, kind in KINDS.items():
             assert http.get(f"/problems/{slug}").json() == kind.model_dump()
 
 

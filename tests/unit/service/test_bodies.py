@@ -8,6 +8,8 @@ from starlette.testclient import TestClient
 from service.problems import MEDIA_TYPE
 from tests.unit.service.client import JOB, client
 
+pytestmark = pytest.mark.usefixtures("databases")
+
 JSON = {"Content-Type": "application/json"}
 
 

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from service.jobs.pool import OnProgress
-from service.jobs.worker import Answer, Task
 from service.reading import MOST_MARKS, MOST_VALUES
+from service.solving.pool import OnProgress
+from service.solving.worker import Answer, Task
+from tests.databases import ambient
 from tests.unit.service.client import JOB, FakePool, client
+
+pytestmark = pytest.mark.usefixtures("databases")
 
 JSON = {"Content-Type": "application/json"}
 POOL = JOB["cluster"]["pools"][0]
@@ -56,13 +59,15 @@ def test_a_hostile_body_is_refused_quickly(http: TestClient, body: str, message:
 
 def test_the_text_of_a_string_is_no_nesting(http: TestClient) -> None:
     body = {**JOB, "model": {"config": {"model_type": "x", "name": "[" * 97}}}
-    assert http.post("/v1/plans", json=body).status_code == 202
+    answer = http.post("/v1/plans", json=body)
+    assert answer.status_code == 422
+    assert "nests" not in answer.json()["detail"]
 
 
 class BrokenPool(FakePool):
     """Raises what no pool should."""
 
-    async def run(self, task: Task, on_progress: OnProgress) -> Answer:
+    async def submit(self, task: Task, on_progress: OnProgress) -> Answer:
         raise RecursionError("maximum recursion depth exceeded")
 
 
@@ -79,18 +84,22 @@ def test_whatever_a_pool_raises_ends_the_job() -> None:
         assert priced.json()["instance"] == priced.headers["x-request-id"]
 
 
-def test_a_closing_service_ends_its_jobs() -> None:
+def test_what_a_closing_service_was_working_on_is_done_by_the_next() -> None:
     class Stuck(FakePool):
-        async def run(self, task: Task, on_progress: OnProgress) -> Answer:
+        async def submit(self, task: Task, on_progress: OnProgress) -> Answer:
+            self.tasks.append(task)
             await asyncio.Event().wait()
             raise AssertionError
 
-    with client(Stuck()) as http:
+    url, pool = ambient.fresh(), Stuck()
+    with client(pool, database_url=url) as http:
         assert http.post("/v1/plans", json=JOB).status_code == 202
-        jobs = http.app.state.jobs  # type: ignore[attr-defined]
-        (job,) = jobs._jobs.values()
-    assert job.state == "failed"
-    assert job.problem.detail == "the service is shutting down"
+        while not pool.tasks:
+            time.sleep(0.01)
+    with client(database_url=url) as http:
+        [made] = http.get("/v1/plans").json()["items"]
+        answer = http.get(f"/v1/plans/{made['id']}", headers={"Prefer": "wait=20"})
+        assert answer.json()["status"] == "optimal"
 
 
 def test_estimates_are_work_for_a_pool() -> None:

@@ -5,42 +5,21 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from service.errors import SolveTimedOut, WorkerDied
-from service.jobs import worker
-from service.jobs.worker import Answer, Progress, Task
+from service.solving import worker
+from service.solving.pool import OnProgress, cancelled
+from service.solving.worker import Answer, Progress, Task
 
-OnProgress = Callable[[Progress], None]
 START_SECONDS: Final = 120.0
 """Longest time a process may take to load."""
 _log = structlog.get_logger(__name__)
-
-
-class WorkPool(Protocol):
-    """Where solves run."""
-
-    async def start(self) -> None:
-        """Make it ready to take tasks."""
-
-    async def run(self, task: Task, on_progress: OnProgress) -> Answer:
-        """Solve `task` as soon as a worker is free.
-
-        Raises:
-            SolveTimedOut: it took too long and was stopped.
-            WorkerDied: its process ended.
-        """
-
-    async def close(self) -> None:
-        """Stop all work."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether a task would be taken now."""
 
 
 class _Lane:
@@ -51,6 +30,9 @@ class _Lane:
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self._closed = False
+        self._stopped: str | None = None
+        self.task_id: str | None = None
+        """What it works on."""
         self.answered = False
         """Whether a process of this lane has ever said that it is ready."""
 
@@ -60,6 +42,23 @@ class _Lane:
 
     def call(self, task: Task, on_progress: OnProgress, seconds: float) -> Answer:
         """Solve `task` in the process."""
+        self.task_id = task.id
+        try:
+            return self._call(task, on_progress, seconds)
+        except WorkerDied:
+            if self._stopped == task.id:
+                raise cancelled() from None
+            raise
+        finally:
+            self.task_id = self._stopped = None
+
+    def cancel(self, task_id: str) -> None:
+        """Kill the process if it works on this task."""
+        if self.task_id == task_id:
+            self._stopped = task_id
+            self.stop()
+
+    def _call(self, task: Task, on_progress: OnProgress, seconds: float) -> Answer:
         pipe = self._running(time.monotonic() + START_SECONDS)
         deadline = time.monotonic() + seconds
         try:
@@ -70,7 +69,7 @@ class _Lane:
                 if kind == "answer":
                     found: Answer = content
                     return found
-                on_progress(Progress(text=content))
+                on_progress(content)
         except (EOFError, OSError) as error:
             self.stop()
             raise WorkerDied("the solver process ended in the middle of the solve") from error
@@ -126,6 +125,7 @@ class SpawnPool:
         self._idle: asyncio.Queue[_Lane] = asyncio.Queue()
         self._threads = ThreadPoolExecutor(max_workers=processes, thread_name_prefix="solver")
         self._warming: list[asyncio.Task[None]] = []
+        self._waiting: dict[str, asyncio.Future[None]] = {}
         self._closed = False
 
     async def start(self) -> None:
@@ -137,20 +137,54 @@ class SpawnPool:
         """Whether a process has come up and said so."""
         return not self._closed and any(lane.answered for lane in self._lanes)
 
-    async def run(self, task: Task, on_progress: OnProgress) -> Answer:
+    @property
+    def capacity(self) -> int:
+        """Processes."""
+        return len(self._lanes)
+
+    async def submit(self, task: Task, on_progress: OnProgress) -> Answer:
         """Solve `task` as soon as a process is free."""
         loop = asyncio.get_running_loop()
 
         def report(progress: Progress) -> None:
             loop.call_soon_threadsafe(on_progress, progress)
 
-        lane = await self._idle.get()
+        lane = await self._free(task.id)
         try:
             if self._closed:
                 raise WorkerDied("the service is shutting down")
             return await loop.run_in_executor(self._threads, lane.call, task, report, self._timeout)
         finally:
             self._idle.put_nowait(lane)
+
+    async def cancel(self, task_id: str) -> None:
+        """Kill the process that works on a task, or take the task out of the line."""
+        if (waiting := self._waiting.get(task_id)) is not None:
+            waiting.cancel()
+        for lane in self._lanes:
+            if lane.task_id == task_id:
+                await asyncio.to_thread(lane.cancel, task_id)
+
+    async def _free(self, task_id: str) -> _Lane:
+        """A lane without work; a task that is cancelled in line gives its turn to the next."""
+        turn = asyncio.ensure_future(self._idle.get())
+        self._waiting[task_id] = gone = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait((turn, gone), return_when=asyncio.FIRST_COMPLETED)
+            return await turn if turn.done() else self._refuse()
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._idle.put_nowait(turn.result())
+            turn.cancel()
+            raise
+        finally:
+            self._waiting.pop(task_id, None)
+            with suppress(asyncio.InvalidStateError):
+                gone.cancel()
+
+    @staticmethod
+    def _refuse() -> _Lane:
+        raise cancelled()
 
     async def close(self) -> None:
         """Kill what runs, and take nothing more."""

@@ -1,0 +1,60 @@
+"""Plans as responses: the stored bytes with their ETag, the pending resource, or the problem."""
+
+from datetime import datetime
+
+from fastapi import Response
+from pydantic import BaseModel, ConfigDict
+
+from service.errors import NotFound
+from service.problems import problem_of, response
+from service.solving.pool import cancelled
+from service.solving.service import View
+from service.solving.worker import Progress
+from service.storage.repositories.plans import Content
+
+RETRY_SECONDS = 1
+
+
+class PendingPlan(BaseModel):
+    """A plan that is being made. Ask for it again at the address in `Location`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: str
+    created_at: datetime
+    progress: Progress | None = None
+
+
+def pending(view: View) -> PendingPlan:
+    """How far a plan is."""
+    return PendingPlan(id=view.id, state=view.state, created_at=view.created_at, progress=view.progress)
+
+
+def final(content: Content, headers: dict[str, str] | None = None, *, if_none_match: str | None = None) -> Response:
+    """A stored plan. It never changes, so that a copy with its ETag is as good (RFC 9110, section 13.1.2)."""
+    tag = f'"{content.etag}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", **(headers or {})}
+    if if_none_match is not None and _matches(if_none_match, tag):
+        return Response(status_code=304, headers=headers)
+    return Response(content.text, media_type="application/json", headers=headers)
+
+
+def answer(
+    view: View, headers: dict[str, str], request_id: str | None, *, if_none_match: str | None = None
+) -> Response:
+    """The plan, the pending resource, or the problem, whichever there is."""
+    if view.content is not None:
+        return final(view.content, headers, if_none_match=if_none_match)
+    if view.problem is not None:
+        return response(view.problem, headers, instance=request_id)
+    if view.state == "cancelled":
+        return response(problem_of(cancelled()), headers, instance=request_id)
+    if view.final:
+        raise NotFound("the plan has been pruned")
+    headers = {"Retry-After": str(RETRY_SECONDS), **headers}
+    return Response(pending(view).model_dump_json(), 202, media_type="application/json", headers=headers)
+
+
+def _matches(stated: str, tag: str) -> bool:
+    return stated.strip() == "*" or tag in {part.strip().removeprefix("W/") for part in stated.split(",")}

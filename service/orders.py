@@ -1,0 +1,74 @@
+"""What callers post: a request whose cluster and model may be names of the project's own, and where to call back."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import Discriminator, Field, Tag
+
+from cost_models.specs.base import Spec
+from planner.request import ClusterRequest, ModelRequest, PlanRequest
+from service.errors import NotInline, UnknownNames
+from service.storage.repositories import Repositories
+
+NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
+"""Of what a project registers: lower-case letters, digits, dots, dashes and underscores."""
+
+
+def _kind(value: Any) -> str:
+    return "name" if isinstance(value, str) else "cluster"
+
+
+class Order(PlanRequest):
+    """A request that may name a registered cluster or model."""
+
+    cluster: Annotated[
+        Annotated[ClusterRequest, Tag("cluster")] | Annotated[Name, Tag("name")], Discriminator(_kind)
+    ] = Field(  # type: ignore[assignment]
+        description="pools of nodes, or the name of a registered cluster"
+    )
+
+
+class Webhook(Spec):
+    """Where a message is posted when the plan is made, failed or cancelled."""
+
+    url: str = Field(max_length=2000, pattern=r"^https?://", examples=["https://scheduler.example.com/hooks/plans"])
+
+
+class PlanOrder(Order):
+    """A request for a plan."""
+
+    webhook: Webhook | None = None
+
+
+def inline(order: Order) -> None:
+    """Check that the order carries its model itself or by a name.
+
+    Raises:
+        NotInline: it names a file or a Hub id, which the service neither opens nor fetches.
+    """
+    if isinstance(order.model.config, str):
+        raise NotInline("/model/config", "model.config is a path; over HTTP give the contents of config.json instead")
+    if order.model.hub is not None:
+        raise NotInline(
+            "/model/hub", "model.hub is not fetched by the service; give model.config, the contents of its config.json"
+        )
+
+
+def resolved_names(order: Order, work: Repositories, project_id: str) -> PlanRequest:
+    """The request without names that only this project knows: it means the same for ever.
+
+    Raises:
+        UnknownNames: no such cluster is registered.
+    """
+    parts = {name: getattr(order, name) for name in PlanRequest.model_fields}
+    if isinstance(order.cluster, str):
+        cluster = work.registrations.get(project_id, "cluster", order.cluster)
+        if cluster is None:
+            known = ", ".join(row.name for row in work.registrations.all(project_id, "cluster")[:20]) or "none"
+            raise UnknownNames("/cluster", f"no cluster is registered as {order.cluster!r}; there are {known}")
+        parts["cluster"] = ClusterRequest.model_validate(cluster.content)
+    if order.model.preset is not None:
+        model = work.registrations.get(project_id, "model", order.model.preset)
+        if model is not None:
+            parts["model"] = ModelRequest.model_validate(model.content)
+    return PlanRequest(**parts)

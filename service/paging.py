@@ -1,0 +1,59 @@
+"""Cursor pagination: pages newest first, each naming the next; new rows never shift what is still to come."""
+
+import base64
+import binascii
+from typing import Annotated
+
+from fastapi import Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.errors import Pointed
+
+LARGEST_PAGE = 200
+
+
+class Paged(BaseModel):
+    """A page; its items are named by the class below."""
+
+    model_config = ConfigDict(frozen=True)
+
+    next_page_token: str | None = Field(default=None, description="of the next page; missing on the last one")
+
+
+class Cursor:
+    """Where a page begins, its length, and how the next one is named."""
+
+    def __init__(self, after: str | None, size: int, request: Request, response: Response) -> None:
+        """Rows after a key; the answer gets a `Link` to the next page."""
+        self.after = after
+        self.size = size
+        self._request, self._response = request, response
+
+    def next(self, after: str | None) -> str | None:
+        """The token of the page that begins after a key, also as a `Link` (RFC 8288)."""
+        if after is None:
+            return None
+        token = base64.urlsafe_b64encode(after.encode()).decode("ascii")
+        address = self._request.url.include_query_params(page_token=token)
+        self._response.headers["Link"] = f'<{address.path}?{address.query}>; rel="next"'
+        return token
+
+
+def _cursor(
+    request: Request,
+    response: Response,
+    page_size: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
+    page_token: Annotated[str | None, Query(max_length=500, description="`next_page_token` of the page before")] = None,
+) -> Cursor:
+    if page_token is None:
+        return Cursor(None, page_size, request, response)
+    try:
+        after = base64.urlsafe_b64decode(page_token.encode("ascii")).decode("utf-8")
+    except (binascii.Error, ValueError) as error:
+        raise Pointed("#query/page_token", "page_token is none that this service gave") from error
+    if not after or "\x00" in after:
+        raise Pointed("#query/page_token", "page_token is none that this service gave")
+    return Cursor(after, page_size, request, response)
+
+
+PageCursor = Annotated[Cursor, Depends(_cursor)]

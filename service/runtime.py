@@ -1,0 +1,109 @@
+"""What one service process holds while it serves: its database, its pools, its queue."""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from service.constants import CalibrationShelf
+from service.errors import ServiceError
+from service.settings import ServiceSettings
+from service.solving.acceptance import Acceptance
+from service.solving.dispatcher import Dispatcher
+from service.solving.pool import SolverPool
+from service.solving.service import Planning
+from service.solving.spawn import SpawnPool
+from service.solving.watch import Watch
+from service.storage import upgrade
+from service.storage.database import Database
+
+READY_SECONDS = 2.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Made when the application starts, closed when it ends."""
+
+    database: Database
+    shelf: CalibrationShelf
+    pool: SolverPool
+    estimates_pool: SolverPool
+    dispatcher: Dispatcher
+    planning: Planning
+
+    async def start(self, settings: ServiceSettings) -> None:
+        """Bring the database up to date where that is ours to do, then begin to work."""
+        await asyncio.to_thread(_prepare, self, settings)
+        await self.pool.start()
+        await self.estimates_pool.start()
+        await self.dispatcher.start()
+
+    async def close(self) -> None:
+        """Give unfinished work back to the queue and stop. The order matters: first nothing new, last the database."""
+        await self.dispatcher.close()
+        await self.estimates_pool.close()
+        await asyncio.to_thread(self.database.close)
+
+    async def unready(self) -> str | None:
+        """Why requests would not be worked on; None when they would."""
+        if not self.pool.ready:
+            return "no solver process is up yet"
+        try:
+            current = await asyncio.wait_for(asyncio.to_thread(upgrade.current, self.database), READY_SECONDS)
+        except (ServiceError, TimeoutError):
+            return "the database does not answer"
+        if current != upgrade.head():
+            return f"the database is at migration {current}, this release needs {upgrade.head()}: meshwright db upgrade"
+        return None
+
+
+def runtime(
+    settings: ServiceSettings, *, pool: SolverPool | None = None, estimates_pool: SolverPool | None = None
+) -> Runtime:
+    """The parts, put together. `pool` and `estimates_pool` replace the solver processes."""
+    database = Database(
+        settings.database_url,
+        connections=settings.database_connections,
+        retry_seconds=settings.database_retry_seconds,
+    )
+    shelf, watch = CalibrationShelf(), Watch()
+    pool = pool or _pool(settings)
+    # A process of their own: an estimate is not kept waiting by a solve, and one that takes too long can be stopped.
+    estimates_pool = estimates_pool or SpawnPool(
+        1, min(settings.estimate_timeout_seconds, settings.solve_timeout_seconds)
+    )
+    dispatcher = Dispatcher(
+        database,
+        pool,
+        shelf,
+        watch,
+        lease_seconds=settings.lease_seconds,
+        poll_seconds=settings.poll_seconds,
+    )
+    planning = Planning(
+        database,
+        Acceptance(database, shelf, max_waiting=settings.max_waiting),
+        dispatcher,
+        watch,
+        estimates_pool,
+        poll_seconds=settings.poll_seconds,
+        max_estimates=settings.max_waiting,
+    )
+    return Runtime(database, shelf, pool, estimates_pool, dispatcher, planning)
+
+
+def _pool(settings: ServiceSettings) -> SolverPool:
+    return SpawnPool(settings.solver_processes, settings.solve_timeout_seconds)
+
+
+def _prepare(parts: Runtime, settings: ServiceSettings) -> None:
+    """Migrate and store our calibration; a database that is away does not keep the service from starting."""
+    embedded = settings.database_url.startswith("sqlite")
+    try:
+        if settings.database_upgrade == "always" or (settings.database_upgrade == "auto" and embedded):
+            upgrade.upgrade(parts.database)
+        if upgrade.current(parts.database) == upgrade.head():
+            parts.database.write(parts.shelf.register_own)
+    except ServiceError as error:
+        _log.error("the database is not ready", error=str(error))

@@ -1,0 +1,139 @@
+"""Requests become rows: once each, whether they are repeated by key or equal in content."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+from planner.identity import digest
+from planner.request import PlanRequest
+from planner.resolve import resolve
+from planner.version import __version__
+from service.callers import Caller
+from service.constants import CalibrationShelf, Constants
+from service.errors import Busy, KeyReused
+from service.identifiers import new_id
+from service.orders import Order, PlanOrder, inline, resolved_names
+from service.solving.worker import Verb
+from service.storage.database import Database
+from service.storage.repositories import Repositories
+from service.storage.repositories.plans import Content
+from service.storage.tables import Delivery, Solve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A request that can be answered, with its identity and the stored answer to an equal one."""
+
+    request: PlanRequest
+    model: str
+    gpus: int
+    constants: Constants
+    content_key: str
+    stored: Content | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Where the answer is or will be."""
+
+    id: str
+    fresh: bool
+    """Whether there is something new in the queue."""
+
+
+class Acceptance:
+    """The way in."""
+
+    def __init__(self, database: Database, shelf: CalibrationShelf, *, max_waiting: int) -> None:
+        """At most `max_waiting` requests wait or are worked on."""
+        self._database, self._shelf, self._max_waiting = database, shelf, max_waiting
+
+    async def prepare(self, caller: Caller, order: Order, verb: Verb) -> Prepared:
+        """Look names up, resolve, and find the answer to an equal request.
+
+        Raises:
+            NotInline: its model is a path or a download.
+            SpecError: the request names something unknown or contradicts itself.
+        """
+        inline(order)
+        return await self._database.reading(lambda work: self._prepared(work, caller, order, verb))
+
+    async def accept(self, caller: Caller, order: PlanOrder, prepared: Prepared, key: str | None) -> Accepted:
+        """Queue the request, unless an equal one is stored or under way, or the key has been used for it.
+
+        Raises:
+            KeyReused: the key came with another request.
+            Busy: as many as this installation takes are waiting.
+        """
+        if prepared.stored is not None and key is None and order.webhook is None:
+            return Accepted(prepared.stored.id, fresh=False)
+        return await self._database.writing(lambda work: self._accepted(work, caller, order, prepared, key))
+
+    def _prepared(self, work: Repositories, caller: Caller, order: Order, verb: Verb) -> Prepared:
+        request = resolved_names(order, work, caller.project_id)
+        constants = self._shelf.current(work, caller.project_id)
+        resolved = resolve(request)
+        content_key = digest(
+            {"verb": verb, "request": resolved.request_hash_under(constants.sha256), "release": _release()}
+        )
+        return Prepared(
+            request=request,
+            model=resolved.model.name[:200],
+            gpus=resolved.cluster.gpus,
+            constants=constants,
+            content_key=content_key,
+            stored=work.plans.equal(caller.project_id, content_key),
+        )
+
+    def _accepted(
+        self, work: Repositories, caller: Caller, order: PlanOrder, prepared: Prepared, key: str | None
+    ) -> Accepted:
+        asked = hashlib.sha256(order.model_dump_json().encode()).hexdigest()
+        if key is not None and (record := work.keys.get(caller.project_id, key)) is not None:
+            if record.request_sha256 != asked:
+                raise KeyReused(f"the Idempotency-Key {key!r} came with another request before")
+            return Accepted(record.made, fresh=False)
+        accepted = self._joined(work, caller, prepared) or self._queued(work, caller, prepared)
+        if key is not None:
+            work.keys.add(caller.project_id, key, asked, accepted.id)
+        if order.webhook is not None:
+            work.deliveries.add(
+                Delivery(id=new_id(), project_id=caller.project_id, solve_id=accepted.id, url=order.webhook.url)
+            )
+            if work.plans.content(caller.project_id, accepted.id) is not None:
+                work.deliveries.release(accepted.id)
+        return accepted
+
+    @staticmethod
+    def _joined(work: Repositories, caller: Caller, prepared: Prepared) -> Accepted | None:
+        """An equal request under way, or its plan; in this order, as one becomes the other."""
+        found = work.solves.live(caller.project_id, prepared.content_key)
+        if found is None and (stored := work.plans.equal(caller.project_id, prepared.content_key)) is not None:
+            found = stored.id
+        return None if found is None else Accepted(found, fresh=False)
+
+    def _queued(self, work: Repositories, caller: Caller, prepared: Prepared) -> Accepted:
+        waiting = work.solves.count_live()
+        if waiting >= self._max_waiting:
+            raise Busy(f"{waiting} plans are waiting, this installation takes {self._max_waiting}")
+        solve = Solve(
+            id=new_id(),
+            project_id=caller.project_id,
+            verb="plan",
+            request=prepared.request.model_dump_json(exclude_unset=True),
+            content_key=prepared.content_key,
+            calibration_id=prepared.constants.id,
+            model=prepared.model,
+            gpus=prepared.gpus,
+            objective=",".join(prepared.request.objectives),
+            created_by=caller.name,
+        )
+        work.solves.add(solve)
+        return Accepted(solve.id, fresh=True)
+
+
+@cache
+def _release() -> dict[str, str]:
+    """What else decides an answer: the formulas of this release, and the solver's."""
+    return {"meshwright": __version__, "ortools": version("ortools")}

@@ -1,0 +1,190 @@
+"""Plans from the caller's side: ask, wait, watch, cancel; and estimates, which are answered at once."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from service.callers import Caller
+from service.errors import Busy, Conflict, NotFound, ServiceError
+from service.identifiers import new_id
+from service.orders import Order, PlanOrder
+from service.problem_kinds import INTERNAL
+from service.problems import Problem, problem
+from service.solving import outcome
+from service.solving.acceptance import Acceptance, Prepared
+from service.solving.dispatcher import Dispatcher
+from service.solving.pool import SolverPool
+from service.solving.watch import Watch
+from service.solving.worker import Answer, Progress, Task
+from service.storage.database import Database
+from service.storage.repositories import Repositories
+from service.storage.repositories.plans import Content
+
+_log = structlog.get_logger(__name__)
+FINAL = frozenset({"done", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is known of a plan at an instant: its bytes, or how far it is, or why there is none."""
+
+    id: str
+    state: str
+    created_at: datetime
+    content: Content | None = None
+    progress: Progress | None = None
+    problem: Problem | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether it stays like this."""
+        return self.state in FINAL
+
+
+class Planning:
+    """The service's verbs."""
+
+    def __init__(
+        self,
+        database: Database,
+        acceptance: Acceptance,
+        dispatcher: Dispatcher,
+        watch: Watch,
+        estimates: SolverPool,
+        *,
+        poll_seconds: float,
+        max_estimates: int,
+    ) -> None:
+        """`max_estimates` wait at the same time."""
+        self._database, self._acceptance, self._dispatcher, self._watch = database, acceptance, dispatcher, watch
+        self._estimates, self._poll, self._max_estimates = estimates, poll_seconds, max_estimates
+        self._estimating = 0
+
+    async def ask(self, caller: Caller, order: PlanOrder, *, key: str | None, wait: float | None) -> View:
+        """Accept a request and wait for its plan as long as the caller likes."""
+        prepared = await self._acceptance.prepare(caller, order, "plan")
+        accepted = await self._acceptance.accept(caller, order, prepared, key)
+        if accepted.fresh:
+            self._dispatcher.wake()
+        if prepared.stored is not None and prepared.stored.id == accepted.id:
+            return _done(prepared.stored)
+        return await self.look(caller, accepted.id, wait=wait or 0.0)
+
+    async def look(self, caller: Caller, plan_id: str, *, wait: float = 0.0) -> View:
+        """A plan as it is, or as it is when it has ended or the wait is over.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        deadline = time.monotonic() + wait
+        with self._watch.over(plan_id) as changes:
+            while True:
+                view = await self._database.reading(lambda work: self._view(work, caller, plan_id))
+                left = deadline - time.monotonic()
+                if view.final or left <= 0:
+                    return view
+                await changes.next(min(left, self._poll))
+
+    async def follow(self, caller: Caller, plan_id: str) -> AsyncIterator[View]:
+        """Every change of a plan until it has ended."""
+        last: View | None = None
+        with self._watch.over(plan_id) as changes:
+            while last is None or not last.final:
+                view = await self._database.reading(lambda work: self._view(work, caller, plan_id))
+                if last is None or (view.state, view.progress) != (last.state, last.progress):
+                    yield view
+                last = view
+                if not view.final:
+                    await changes.next(self._poll)
+
+    async def cancel(self, caller: Caller, plan_id: str) -> View:
+        """Stop a plan that is being made.
+
+        Raises:
+            NotFound: there is none of this id.
+            Conflict: it is made already; plans are kept as they are.
+        """
+
+        def cancel(work: Repositories) -> str | None:
+            state = work.solves.cancel(caller.project_id, plan_id)
+            if state == "cancelled":
+                work.deliveries.release(plan_id)
+            return state
+
+        state = await self._database.writing(cancel)
+        if state in {"done", "failed"}:
+            raise Conflict(f"the plan's state is {state}; only one that is being made can be cancelled")
+        if state == "running":
+            await self._dispatcher.cancel(plan_id)
+        self._watch.woken(plan_id)
+        return await self.look(caller, plan_id)
+
+    async def estimate(self, caller: Caller, order: Order) -> Content | Problem:
+        """Price exactly the order's configuration, or find the price of an equal one."""
+        prepared = await self._acceptance.prepare(caller, order, "estimate")
+        if prepared.stored is not None:
+            return prepared.stored
+        if self._estimating >= self._max_estimates:
+            raise Busy(f"{self._estimating} estimates are waiting, this installation takes {self._max_estimates}")
+        self._estimating += 1
+        try:
+            task = Task(
+                id=new_id(), request=prepared.request, verb="estimate", calibration=prepared.constants.calibration
+            )
+            answer = await self._estimates.submit(task, lambda _: None)
+        except ServiceError:
+            raise
+        except Exception as error:  # whatever a pool raises, the caller learns what failed
+            _log.exception("the estimate failed")
+            return problem(INTERNAL, f"the estimate failed with {type(error).__name__}")
+        finally:
+            self._estimating -= 1
+        if answer.plan_json is None:
+            assert answer.problem is not None
+            return answer.problem
+        return await self._database.writing(lambda work: _kept(work, caller, prepared, task, answer))
+
+    def _view(self, work: Repositories, caller: Caller, plan_id: str) -> View:
+        content = work.plans.content(caller.project_id, plan_id)
+        if content is not None:
+            return _done(content)
+        solve = work.solves.get(caller.project_id, plan_id)
+        if solve is None:
+            raise NotFound("no plan of this id is known")
+        progress = self._watch.progress(plan_id)
+        if progress is None and solve.progress is not None:
+            progress = Progress.model_validate(solve.progress)
+        problem = None if solve.problem is None else Problem.model_validate(solve.problem)
+        running = solve.state == "running"
+        return View(
+            id=plan_id,
+            state=solve.state,
+            created_at=solve.created_at,
+            progress=progress if running else None,
+            problem=problem,
+        )
+
+
+def _done(content: Content) -> View:
+    return View(id=content.id, state="done", created_at=content.created_at, content=content)
+
+
+def _kept(work: Repositories, caller: Caller, prepared: Prepared, task: Task, answer: Answer) -> Content:
+    """Store an estimate; where another was quicker, its."""
+    stored = work.plans.equal(caller.project_id, prepared.content_key)
+    if stored is not None:
+        return stored
+    assert answer.plan_json is not None
+    plan = outcome.stored_plan(
+        answer.plan_json,
+        plan_id=task.id,
+        project_id=caller.project_id,
+        kind="estimate",
+        content_key=prepared.content_key,
+        calibration_id=prepared.constants.id,
+    )
+    work.plans.add(plan)
+    return Content(plan.id, plan.content, plan.etag, plan.created_at)

@@ -1,0 +1,144 @@
+"""The solver process: reads requests from a pipe, solves one at a time, answers with a plan or a problem."""
+
+import signal
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cost_models.calibration import Calibration
+from cost_models.errors import MeshwrightError
+from planner.plan import Plan
+from planner.request import PlanRequest
+from service.problem_kinds import INTERNAL
+from service.problems import Problem, problem, problem_of
+
+Verb = Literal["plan", "estimate"]
+
+
+class Task(BaseModel):
+    """One solve, or the pricing of one configuration."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    request: PlanRequest
+    verb: Verb = "plan"
+    calibration: Calibration | None = None
+    """The constants to answer with; None: those of the worker's own installation."""
+
+
+class Progress(BaseModel):
+    """The latest word of a solve: the best value found, what is proven, and how far they are apart."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    objective: str | None = None
+    incumbent: float | None = None
+    bound: float | None = None
+    gap: float | None = Field(default=None, description="(incumbent - bound) / incumbent")
+
+
+class Answer(BaseModel):
+    """How a solve ended: a plan or a problem."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plan_json: str | None = None
+    problem: Problem | None = None
+    trace: str | None = None
+    """Of a bug, for the log."""
+
+
+Message = tuple[Literal["ready", "progress", "answer"], Any]
+Tell = Callable[[Progress], None]
+
+
+class Stopped(Exception):
+    """Raised by a `Tell` that wants the solve to end."""
+
+
+class Told:
+    """Words and values of a solve, as progress."""
+
+    def __init__(self, tell: Tell) -> None:
+        """Pass each change on to `tell`."""
+        self._tell = tell
+        self._latest = Progress(text="started")
+
+    def line(self, text: str) -> None:
+        """What people read."""
+        self._say(text=text)
+
+    def value(self, name: str, value: float) -> None:
+        """A better value found, under its objective's name, or a bound proven."""
+        last = self._latest
+        incumbent: float | None
+        bound: float | None
+        if name == "bound":
+            incumbent, bound = last.incumbent, value
+            self._latest = last.model_copy(update={"bound": value})
+        else:
+            incumbent, bound = value, last.bound if last.objective == name else None
+            self._latest = last.model_copy(update={"objective": name, "incumbent": value, "bound": bound})
+        gap = None
+        if incumbent and bound is not None:
+            gap = max(0.0, (incumbent - bound) / abs(incumbent))
+        self._say(gap=gap)
+
+    def _say(self, **changes: Any) -> None:
+        self._latest = self._latest.model_copy(update=changes)
+        self._tell(self._latest)
+
+
+def main(pipe: Connection) -> None:
+    """Serve until the other end of the pipe is closed."""
+    # Ctrl-C reaches the whole foreground group; only the service decides when its workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _warm()
+    try:
+        pipe.send(("ready", None))
+        while True:
+            task: Task = pipe.recv()
+            pipe.send(("answer", answer(task, lambda progress: pipe.send(("progress", progress)))))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def answer(task: Task, tell: Tell) -> Answer:
+    """Solve; every error becomes a problem, so that nothing but data crosses the pipe."""
+    from planner.planning import estimate, plan
+
+    try:
+        if task.verb == "estimate":
+            found = estimate(task.request, task.calibration)
+        else:
+            told = Told(tell)
+            found = plan(task.request, task.calibration, report=told.line, progress=told.value)
+        return Answer(plan_json=_named(found, task).model_dump_json())
+    except Stopped:
+        raise
+    except MeshwrightError as error:
+        return Answer(problem=problem_of(error))
+    except Exception as error:  # a bug fails this job alone, and is told apart from a dead worker
+        return Answer(
+            problem=problem(INTERNAL, f"the solve failed with {type(error).__name__}"), trace=traceback.format_exc()
+        )
+
+
+def _named(found: Plan, task: Task) -> Plan:
+    """A plan under the id by which it can be asked for."""
+    return found.model_copy(update={"envelope": found.envelope.model_copy(update={"id": task.id})})
+
+
+def _warm() -> None:
+    """Load what the first solve would load."""
+    from cost_models import catalog
+
+    for module in ("solver.search", "ortools.sat.python.cp_model"):
+        import_module(module)
+    catalog.calibration()

@@ -1,0 +1,1 @@
+"""What the service remembers: tables, repositories, units of work and migrations, on SQLite and PostgreSQL."""

@@ -1,0 +1,121 @@
+"""Units of work: one transaction each, repeated when the database was away or another won a race."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import structlog
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session, sessionmaker
+
+from service.errors import Conflict, StorageUnavailable
+from service.storage.dialects import WRITES, engine_of
+from service.storage.guards import REFUSAL
+from service.storage.repositories import Repositories
+
+T = TypeVar("T")
+Work = Callable[[Repositories], T]
+"""What is done in one transaction. It may run again from the start, so that it keeps nothing from an earlier try."""
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+MOST_RACES: Final = 5
+_LASTING: Final = ("readonly", "read-only", "full", "disk i/o", "malformed", "no such table", "unable to open")
+"""What SQLite says of a state that waiting does not change."""
+_TRANSIENT: Final = ("40001", "40P01")
+"""SQLSTATE of serialization failures and deadlocks."""
+_UNIQUE: Final = "23505"
+_log = structlog.get_logger(__name__)
+
+
+class Database:
+    """The database of one process. `read` and `write` block; `reading` and `writing` are for the event loop."""
+
+    def __init__(self, url: str, *, connections: int = 4, retry_seconds: float = 10.0) -> None:
+        """Nothing is connected yet. A lost database is waited for, `retry_seconds` long."""
+        self._retry_seconds = retry_seconds
+        self.engine: Engine = engine_of(url, connections=connections)
+        self._reading = sessionmaker(self.engine, expire_on_commit=False)
+        self._writing = sessionmaker(self.engine.execution_options(**{WRITES: True}), expire_on_commit=False)
+        self._threads = ThreadPoolExecutor(max_workers=connections, thread_name_prefix="database")
+        self._closed = False
+
+    def read(self, work: Work[T]) -> T:
+        """Do `work`, which changes nothing.
+
+        Raises:
+            StorageUnavailable: the database is away, or refuses.
+        """
+        return self._repeated(self._reading, work)
+
+    def write(self, work: Work[T]) -> T:
+        """Do `work` and commit, all of it or nothing.
+
+        Raises:
+            StorageUnavailable: the database is away, full, or cannot be written.
+            Conflict: another transaction wins every time.
+        """
+        return self._repeated(self._writing, work)
+
+    async def reading(self, work: Work[T]) -> T:
+        """As `read`, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.read, work)
+
+    async def writing(self, work: Work[T]) -> T:
+        """As `write`, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.write, work)
+
+    def close(self) -> None:
+        """Give up waiting, finish what is being done, disconnect."""
+        self._closed = True
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.engine.dispose()
+
+    def _repeated(self, sessions: "sessionmaker[Session]", work: Work[T]) -> T:
+        deadline, pause, races = time.monotonic() + self._retry_seconds, FIRST_PAUSE, 0
+        while True:
+            try:
+                with sessions.begin() as session:
+                    return work(Repositories(session))
+            except (DBAPIError, PoolTimeout) as error:
+                if REFUSAL in str(error):
+                    raise Conflict(str(getattr(error, "orig", error)).partition("\n")[0]) from error
+                if isinstance(error, IntegrityError):
+                    # Two transactions made the same thing. The next try finds what the other made.
+                    races += 1
+                    if not _raced(error):
+                        raise
+                    if races >= MOST_RACES:
+                        raise Conflict("another request keeps changing the same thing") from error
+                    continue
+                if not _passes(error) or self._closed or time.monotonic() + pause > deadline:
+                    raise StorageUnavailable(_reason(error)) from error
+                _log.warning("database is away; trying again", error=_reason(error))
+                time.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            except SQLAlchemyError as error:
+                raise StorageUnavailable(_reason(error)) from error
+
+
+def _raced(error: IntegrityError) -> bool:
+    """Whether a key was there already; anything else is a bug."""
+    return getattr(error.orig, "sqlstate", None) == _UNIQUE or "UNIQUE constraint" in str(error.orig)
+
+
+def _passes(error: DBAPIError | PoolTimeout) -> bool:
+    """Whether another try, a little later, may succeed."""
+    if isinstance(error, PoolTimeout) or error.connection_invalidated:
+        return True
+    if getattr(error.orig, "sqlstate", None) in _TRANSIENT:
+        return True
+    text = str(error.orig).lower()
+    return isinstance(error, OperationalError | InterfaceError) and not any(sign in text for sign in _LASTING)
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """What the database said, in its first line: without statements and their values."""
+    said = str(error.orig).partition("\n")[0] if isinstance(error, DBAPIError) else type(error).__name__
+    return f"the database is not available: {said[:200]}"

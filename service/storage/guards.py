@@ -1,0 +1,45 @@
+"""Triggers that keep history as it was. A migration that rebuilds one of these tables sets them up again."""
+
+from collections.abc import Iterator
+from typing import Final
+
+REFUSAL: Final = "is refused: its rows are kept as they were"
+IMMUTABLE: Final = {
+    "plans": ("UPDATE",),
+    "calibrations": ("UPDATE", "DELETE"),
+    "measurements": ("UPDATE", "DELETE"),
+    "job_versions": ("UPDATE", "DELETE"),
+}
+"""Table -> what is refused. Plans may be deleted, by `meshwright db prune` alone."""
+
+
+def trigger_name(table: str, verb: str) -> str:
+    """Of the trigger that refuses `verb` on `table`."""
+    return f"{table}_refuse_{verb.lower()}"
+
+
+def statements(dialect: str) -> Iterator[str]:
+    """What sets the triggers up."""
+    if dialect == "postgresql":
+        yield (
+            "CREATE FUNCTION meshwright_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION '% of % {REFUSAL}', TG_OP, TG_TABLE_NAME; END $$"
+        )
+    for table, verbs in IMMUTABLE.items():
+        for verb in verbs:
+            head = f"CREATE TRIGGER {trigger_name(table, verb)} BEFORE {verb} ON {table}"
+            if dialect == "postgresql":
+                yield f"{head} FOR EACH ROW EXECUTE FUNCTION meshwright_refuse()"
+            else:
+                refusal = f"{verb} of {table} {REFUSAL}"
+                yield f"{head} BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
+
+
+def removals(dialect: str) -> Iterator[str]:
+    """What takes them down."""
+    for table, verbs in IMMUTABLE.items():
+        for verb in verbs:
+            on = f" ON {table}" if dialect == "postgresql" else ""
+            yield f"DROP TRIGGER {trigger_name(table, verb)}{on}"
+    if dialect == "postgresql":
+        yield "DROP FUNCTION meshwright_refuse()"

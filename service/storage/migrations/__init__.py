@@ -1,0 +1,1 @@
+"""One chain of migrations for both databases."""

@@ -1,0 +1,51 @@
+"""Forgetting, by policy and on command only: what nobody tagged, followed or measured."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CursorResult, Delete, delete, exists, select
+
+from service.storage.repositories import Repositories
+from service.storage.tables import (
+    Delivery,
+    IdempotencyKey,
+    JobVersion,
+    Solve,
+    StoredMeasurement,
+    StoredPlan,
+    Tag,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Rows forgotten."""
+
+    plans: int
+    requests: int
+    idempotency_keys: int
+    deliveries: int
+
+
+def prune(before: datetime, work: Repositories) -> Pruned:
+    """Forget what ended before an instant. Measured, tagged and followed plans stay, and so do calibrations."""
+    session = work.session
+    kept = (
+        ~exists(select(StoredMeasurement.id).where(StoredMeasurement.plan_id == StoredPlan.id)),
+        ~exists(select(Tag.name).where(Tag.plan_id == StoredPlan.id)),
+        ~exists(select(JobVersion.number).where(JobVersion.plan_id == StoredPlan.id)),
+    )
+
+    def gone(statement: Delete) -> int:
+        done: Any = session.execute(statement.execution_options(synchronize_session=False))
+        assert isinstance(done, CursorResult)
+        return done.rowcount
+
+    plans = gone(delete(StoredPlan).where(StoredPlan.created_at < before, *kept))
+    left = exists(select(StoredPlan.id).where(StoredPlan.id == Solve.id))
+    ended = Solve.state.not_in(("queued", "running"))
+    requests = gone(delete(Solve).where(ended, Solve.ended_at < before, ~left))
+    keys = gone(delete(IdempotencyKey).where(IdempotencyKey.created_at < before))
+    deliveries = gone(delete(Delivery).where(Delivery.state.in_(("delivered", "failed")), Delivery.created_at < before))
+    return Pruned(plans, requests, keys, deliveries)

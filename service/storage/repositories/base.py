@@ -1,0 +1,36 @@
+"""What repositories share: a session, and pages of rows newest first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    """Some rows, and after which id the next ones come."""
+
+    rows: Sequence[Row]
+    next_after: str | None
+
+
+class Repository:
+    """Queries over one open transaction."""
+
+    def __init__(self, session: Session) -> None:
+        """Over `session`."""
+        self._session = session
+
+    def _page(self, query: Select[Row], key: InstrumentedAttribute[str], after: str | None, size: int) -> Page[Row]:
+        """Rows newest first (ids sort by time), those older than `after`."""
+        if after is not None:
+            query = query.where(key < after)
+        rows = self._session.scalars(query.order_by(key.desc()).limit(size + 1)).all()
+        more = len(rows) > size
+        rows = rows[:size]
+        last: Any = rows[-1] if more else None
+        return Page(rows, None if last is None else str(getattr(last, key.key)))

@@ -1,0 +1,53 @@
+"""Answers: kept to the byte, never changed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from service.storage.repositories.base import Repository
+from service.storage.tables import StoredPlan
+
+
+class Content(NamedTuple):
+    """The bytes of a plan as served."""
+
+    id: str
+    text: str
+    etag: str
+    created_at: datetime
+
+
+_CONTENT = (StoredPlan.id, StoredPlan.content, StoredPlan.etag, StoredPlan.created_at)
+
+
+class Plans(Repository):
+    """Plans and estimates."""
+
+    def add(self, plan: StoredPlan) -> None:
+        """Keep an answer."""
+        self._session.add(plan)
+        self._session.flush()
+
+    def get(self, project_id: str, plan_id: str) -> StoredPlan | None:
+        """The answer of an id."""
+        row = self._session.get(StoredPlan, plan_id)
+        return row if row is not None and row.project_id == project_id else None
+
+    def content(self, project_id: str, plan_id: str) -> Content | None:
+        """The bytes of an answer."""
+        own = (StoredPlan.id == plan_id, StoredPlan.project_id == project_id)
+        row = self._session.execute(select(*_CONTENT).where(*own)).first()
+        return None if row is None else Content(*row)
+
+    def equal(self, project_id: str, content_key: str) -> Content | None:
+        """The answer to an equal question under the same calibration."""
+        own = (StoredPlan.project_id == project_id, StoredPlan.content_key == content_key)
+        row = self._session.execute(select(*_CONTENT).where(*own)).first()
+        return None if row is None else Content(*row)
+
+    def of(self, project_id: str, plan_ids: Sequence[str]) -> Sequence[StoredPlan]:
+        """Several answers, in no order."""
+        own = (StoredPlan.project_id == project_id, StoredPlan.id.in_(plan_ids))
+        return self._session.scalars(select(StoredPlan).where(*own)).all()

@@ -1,0 +1,42 @@
+"""Models and clusters that a project has named."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from sqlalchemy import delete, select
+
+from service.storage.repositories.base import Page, Repository
+from service.storage.tables import Registration
+
+Kind = Literal["model", "cluster"]
+
+
+class Registrations(Repository):
+    """What names stand for."""
+
+    def add(self, registration: Registration) -> None:
+        """Keep one."""
+        self._session.add(registration)
+        self._session.flush()
+
+    def get(self, project_id: str, kind: Kind, name: str) -> Registration | None:
+        """What a name stands for."""
+        return self._session.get(Registration, (project_id, kind, name))
+
+    def remove(self, project_id: str, kind: Kind, name: str) -> bool:
+        """Forget a name; whether there was one."""
+        own = (Registration.project_id == project_id, Registration.kind == kind, Registration.name == name)
+        return self._session.execute(delete(Registration).where(*own).returning(Registration.name)).first() is not None
+
+    def all(self, project_id: str, kind: Kind) -> Sequence[Registration]:
+        """All, by name."""
+        own = (Registration.project_id == project_id, Registration.kind == kind)
+        return self._session.scalars(select(Registration).where(*own).order_by(Registration.name)).all()
+
+    def page(self, project_id: str, kind: Kind, *, after: str | None, size: int) -> Page[Registration]:
+        """Some, by name."""
+        query = select(Registration).where(Registration.project_id == project_id, Registration.kind == kind)
+        if after is not None:
+            query = query.where(Registration.name > after)
+        rows = self._session.scalars(query.order_by(Registration.name).limit(size + 1)).all()
+        return Page(rows[:size], rows[size - 1].name if len(rows) > size else None)

@@ -1,0 +1,155 @@
+"""Accepted requests: claimed under a lease, ended under a fence."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, and_, func, or_, select, text, update
+from sqlalchemy.engine import CursorResult
+
+from service.storage.dialects import epoch_now, unlocked
+from service.storage.repositories.base import Page, Repository
+from service.storage.tables import LIVE, Solve, StoredPlan, Tag, now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which solves are listed."""
+
+    state: str | None = None
+    status: str | None = None
+    model: str | None = None
+    tag: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+class Held(NamedTuple):
+    """A solve under its lease."""
+
+    id: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """What the database says of the solves that a process works on."""
+
+    kept: frozenset[Held] = field(default_factory=frozenset)
+    """Leases that hold on."""
+    cancelled: frozenset[str] = field(default_factory=frozenset)
+
+
+class Solves(Repository):
+    """The queue and its past."""
+
+    def add(self, solve: Solve) -> None:
+        """Accept a request."""
+        self._session.add(solve)
+        self._session.flush()
+
+    def get(self, project_id: str, solve_id: str) -> Solve | None:
+        """The solve of an id."""
+        row = self._session.get(Solve, solve_id)
+        return row if row is not None and row.project_id == project_id else None
+
+    def live(self, project_id: str, content_key: str) -> str | None:
+        """Id of a solve of an equal question that has not ended."""
+        own = (Solve.project_id == project_id, Solve.content_key == content_key, text(LIVE))
+        return self._session.scalar(select(Solve.id).where(*own))
+
+    def count_live(self) -> int:
+        """Accepted and not ended, of all projects."""
+        return self._session.scalar(select(func.count()).select_from(Solve).where(text(LIVE))) or 0
+
+    def page(self, project_id: str, filters: Filters, *, after: str | None, size: int) -> Page[Solve]:
+        """Solves, newest first."""
+        return self._page(_filtered(project_id, filters), Solve.id, after, size)
+
+    # --- the queue -------------------------------------------------------------------------------------------------
+
+    def claim(self, owner: str, *, verbs: Sequence[str], most: int, seconds: float) -> list[Solve]:
+        """Take the oldest waiting solves, and those whose holder has gone silent; nobody else does for `seconds`."""
+        free = or_(Solve.state == "queued", and_(Solve.state == "running", Solve.lease_until < epoch_now()))
+        query = unlocked(select(Solve).where(free, Solve.verb.in_(verbs)).order_by(Solve.id).limit(most))
+        rows = list(self._session.scalars(query))
+        for row in rows:
+            row.state, row.lease_owner = "running", owner
+            row.fence, row.attempts = row.fence + 1, row.attempts + 1
+            row.started_at, row.progress = now(), None
+        self._session.flush()
+        self._session.execute(
+            update(Solve)
+            .where(Solve.id.in_([row.id for row in rows]))
+            .values(lease_until=epoch_now() + seconds)
+            .execution_options(synchronize_session=False)
+        )
+        return rows
+
+    def renew(self, held: Sequence[Held], progress: Mapping[str, dict[str, Any]], seconds: float) -> Renewed:
+        """Hold leases for another while, and note how far each solve is."""
+        kept: set[Held] = set()
+        for solve_id, fence in held:
+            values: dict[str, Any] = {"lease_until": epoch_now() + seconds}
+            if solve_id in progress:
+                values["progress"] = progress[solve_id]
+            if self._under(solve_id, fence, values):
+                kept.add(Held(solve_id, fence))
+        ids = [solve_id for solve_id, _ in kept]
+        asked = self._session.scalars(select(Solve.id).where(Solve.id.in_(ids), Solve.cancel_requested)) if ids else ()
+        return Renewed(kept=frozenset(kept), cancelled=frozenset(asked))
+
+    def finish(self, held: Held, state: str, *, problem: dict[str, Any] | None = None) -> bool:
+        """End a solve; False when the lease has passed to another, whose result counts."""
+        return self._under(
+            *held, {"state": state, "problem": problem, "ended_at": now(), "lease_owner": None, "lease_until": None}
+        )
+
+    def give_back(self, held: Held, *, died: bool) -> bool:
+        """Let the solve be claimed again: its process died, or this service is ending."""
+        values: dict[str, Any] = {"state": "queued", "lease_owner": None, "lease_until": None, "progress": None}
+        values |= {"deaths": Solve.deaths + 1} if died else {"attempts": Solve.attempts - 1}
+        return self._under(*held, values)
+
+    def cancel(self, project_id: str, solve_id: str) -> str | None:
+        """End a waiting solve at once, ask for the end of a running one; the state it is in then."""
+        row = self._session.scalar(
+            select(Solve).where(Solve.id == solve_id, Solve.project_id == project_id).with_for_update()
+        )
+        if row is None:
+            return None
+        if row.state == "queued":
+            row.state, row.ended_at = "cancelled", now()
+        elif row.state == "running":
+            row.cancel_requested = True
+        self._session.flush()
+        return row.state
+
+    def _under(self, solve_id: str, fence: int, values: dict[str, Any]) -> bool:
+        """Change a running solve if `fence` is still its number."""
+        done = self._session.execute(
+            update(Solve)
+            .where(Solve.id == solve_id, Solve.fence == fence, Solve.state == "running")
+            .values(**values)
+            .execution_options(synchronize_session=False)
+        )
+        assert isinstance(done, CursorResult)
+        return bool(done.rowcount)
+
+
+def _filtered(project_id: str, filters: Filters) -> Select[Solve]:
+    query = select(Solve).where(Solve.project_id == project_id)
+    if filters.state is not None:
+        query = query.where(Solve.state == filters.state)
+    if filters.model is not None:
+        query = query.where(Solve.model == filters.model)
+    if filters.created_after is not None:
+        query = query.where(Solve.created_at > filters.created_after)
+    if filters.created_before is not None:
+        query = query.where(Solve.created_at < filters.created_before)
+    if filters.status is not None:
+        query = query.join(StoredPlan, StoredPlan.id == Solve.id).where(StoredPlan.status == filters.status)
+    if filters.tag is not None:
+        query = query.join(Tag, Tag.plan_id == Solve.id).where(Tag.name == filters.tag)
+    return query

@@ -1,0 +1,86 @@
+"""One chain of migrations, equal to the tables on both databases; history cannot be rewritten."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect, text
+
+from cost_models.errors import SpecError
+from service.errors import Conflict, StorageUnavailable
+from service.storage import guards, upgrade
+from service.storage.database import Database
+from service.storage.repositories import Repositories
+from service.storage.tables import Base
+from tests.unit.service.storage.rows import calibration, measurement, plan
+
+
+def test_the_migrations_make_what_the_tables_say(database: Database) -> None:
+    assert upgrade.current(database) == upgrade.head()
+    assert upgrade.differences(database) == []
+
+
+def test_down_and_up_again(database: Database) -> None:
+    upgrade.downgrade(database)
+    assert upgrade.current(database) is None
+    assert set(inspect(database.engine).get_table_names()) <= {"alembic_version"}
+    upgrade.upgrade(database)
+    assert upgrade.differences(database) == []
+    upgrade.upgrade(database)
+
+
+def test_every_table_belongs_to_a_project(database: Database) -> None:
+    with_project = {table.name for table in Base.metadata.sorted_tables if "project_id" in table.columns}
+    assert with_project | {"projects"} == {table.name for table in Base.metadata.sorted_tables}
+
+
+@pytest.mark.parametrize(
+    ("table", "verb"), [(table, verb) for table, verbs in guards.IMMUTABLE.items() for verb in verbs]
+)
+def test_what_happened_stays_as_it_was(database: Database, table: str, verb: str) -> None:
+    constants = calibration()
+    made = plan(constants.id)
+
+    def fill(work: Repositories) -> None:
+        session = work.session
+        for row in (constants, made, measurement(made.id)):
+            session.add(row)
+            session.flush()
+        session.execute(
+            text("INSERT INTO jobs (id, project_id, name, created_at) VALUES ('j', 'default', 'j', CURRENT_TIMESTAMP)")
+        )
+        session.execute(
+            text(
+                "INSERT INTO job_versions (job_id, number, project_id, plan_id, author, reason, created_at) "
+                f"VALUES ('j', 1, 'default', '{made.id}', 'a', 'r', CURRENT_TIMESTAMP)"
+            )
+        )
+
+    database.write(fill)
+    statement = f"UPDATE {table} SET project_id = project_id" if verb == "UPDATE" else f"DELETE FROM {table}"
+    with pytest.raises(Conflict, match=f"{verb} of {table} is refused"):
+        database.write(lambda work: work.session.execute(text(statement)))
+    assert database.read(lambda work: work.session.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()) >= 1
+
+
+def test_an_address_of_another_kind_is_refused() -> None:
+    with pytest.raises(SpecError, match="mysql; sqlite and postgresql are supported"):
+        Database("mysql://host/name")
+    with pytest.raises(SpecError, match="names no file"):
+        Database("sqlite://")
+    with pytest.raises(SpecError, match="no address") as refused:
+        Database("secret-password")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_read_only_file_is_unavailable_at_once_and_unharmed(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    database = Database(f"sqlite:///{file}", retry_seconds=30)
+    upgrade.upgrade(database)
+
+    def add(work: Repositories) -> None:
+        work.session.execute(text("PRAGMA query_only = ON"))
+        work.calibrations.add(calibration())
+
+    with pytest.raises(StorageUnavailable, match="readonly"):
+        database.write(add)
+    database.close()
