@@ -73,5 +73,7 @@ class InlinePool(FakePool):
 def client(pool: FakePool | None = None, estimates: FakePool | None = None, **settings: Any) -> TestClient:
     """Use it as a context manager: the pools start with it."""
     usual: dict[str, Any] = {"database_url": ambient.fresh(), "poll_seconds": 0.1, "database_retry_seconds": 2.0}
-    app = create_app(ServiceSettings(**usual | settings), pool=pool or FakePool(), estimates_pool=estimates or InlinePool())
+    app = create_app(
+        ServiceSettings(**usual | settings), pool=pool or FakePool(), estimates_pool=estimates or InlinePool()
+    )
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
