@@ -49,7 +49,7 @@ def alternatives(problem: Problem, search: Standing, winner: Incumbent) -> tuple
         loss = float(value / winner.value - 1) if winner.value else 0.0
         out.append(
             Alternative(
-                configuration=configuration(problem, strategy, layout),
+                configuration=configuration(problem, strategy, layout, row.group.placement),
                 value=float(value) * search.question.objective.scale,
                 loss=loss,
                 why=_why(winner, model, paid.time / model.virtual),

@@ -12,7 +12,7 @@ from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable
 from solver.objectives import Objective, objective
 from solver.problem import Problem
-from solver.rounding import MEMORY_UNIT, TICK_SECONDS, ticks_down
+from solver.rounding import MEMORY_UNIT, ticks_down
 
 UNLIMITED_BYTES = 2.0**46
 """More than any rank or node; small enough for exact integers, even times the layers and micro-batches of a stage."""
@@ -74,10 +74,11 @@ class Caps:
 
 def _fractions(goal: Objective, strategy: Strategy) -> Sequence[Fraction]:
     v = np.atleast_1d(np.asarray(strategy.virtual_pipeline_stages)).tolist()
-    gpus = np.atleast_1d(np.asarray(strategy.world_size)).tolist() if goal.per_gpu else [1] * len(v)
+    gpus = np.atleast_1d(np.asarray(strategy.world_size)).tolist() if goal.per_gpu else [goal.rate or 1] * len(v)
     batch = np.atleast_1d(np.asarray(strategy.global_batch_size)).tolist() if goal.per_sequence else [1] * len(v)
-    known: dict[tuple[int, int, int], Fraction] = {}
-    return [known.setdefault(key, Fraction(key[1], key[0] * key[2])) for key in zip(v, gpus, batch, strict=True)]
+    known: dict[tuple[int, int | Fraction, int], Fraction] = {}
+    keys = zip(v, gpus, batch, strict=True)
+    return [known.setdefault(key, Fraction(key[1]) / (key[0] * key[2])) for key in keys]
 
 
 def caps(problem: Problem) -> Caps:
@@ -87,9 +88,7 @@ def caps(problem: Problem) -> Caps:
     timed: tuple[tuple[Objective, Fraction], ...] = ()
     if limits.max_cost_per_step is not None:
         goal = replace(objective("cost", problem), per_sequence=False)
-        price = problem.job.pool.price_per_gpu_hour
-        assert price is not None, "Problem refuses a cost limit without a price"
-        ticks = limits.max_cost_per_step / (TICK_SECONDS * price / 3600) if price > 0 else None
+        ticks = limits.max_cost_per_step / goal.scale if goal.scale > 0 else None
         timed = () if ticks is None else ((goal, Fraction(ticks)),)
     modes = tuple(str(mode) for mode in problem.resolved_domains["recompute"] or ())
     return Caps(timed=timed, step_ticks=step, max_memory_bytes=limits.max_memory_bytes, modes=modes)

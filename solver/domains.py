@@ -4,7 +4,7 @@ Degrees without a list of their own (`DEGREES`) are offered every divisor that t
 of two.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -115,22 +115,27 @@ def check_key(key: str) -> None:
         raise UnknownName("decision", key, known)
 
 
-def default_precisions(device: DeviceSpec) -> tuple[Value, ...]:
-    """The 16-bit format that the device multiplies at full rate, else fp32; fp8, which changes results, on request."""
+def default_precisions(*devices: DeviceSpec) -> tuple[Value, ...]:
+    """The 16-bit format that the devices multiply at full rate, else fp32; fp8, which changes results, on request."""
     for name in ("bf16", "fp16"):
-        if name in device.peak_flops:
+        if all(name in device.peak_flops for device in devices):
             return (name,)
     return ("fp32",)
 
 
-def default_domains(job: Job) -> Domains:
-    """What is on offer when nobody restricts anything: every lossless choice that does not change what is learned."""
-    training, device = job.training, job.device
-    kernels = ("flash",) if "bf16" in device.peak_flops and device.kind == "gpu" else ("sdpa", "eager")
+def default_domains(job: Job, pools: Sequence[int] | None = None) -> Domains:
+    """What is on offer when nobody restricts anything: every lossless choice that does not change what is learned.
+
+    `pools`: those in use, all of the cluster unless stated.
+    """
+    training, every = job.training, job.cluster.pools
+    devices = [every[pool].device for pool in (range(len(every)) if pools is None else pools)]
+    flash = all("bf16" in device.peak_flops and device.kind == "gpu" for device in devices)
+    kernels = ("flash",) if flash else ("sdpa", "eager")
     values: dict[str, tuple[Value, ...] | None] = dict.fromkeys(DEGREES)
     values |= {
         "backend": BACKENDS,
-        "precision": default_precisions(device) if training.precision == "auto" else (training.precision,),
+        "precision": default_precisions(*devices) if training.precision == "auto" else (training.precision,),
         "attention": kernels if training.attention == "auto" else (training.attention,),
         "cross_entropy": CROSS_ENTROPIES,
         "gradient_compression": tuple(c for c in COMPRESSIONS if c in LOSSLESS),

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
-from solver.bounds.first import least_host
 from solver.bounds.topology import topology_floors
 from solver.rounding import MEMORY_UNIT
-from solver.rows import Group, Rows, grouped, priced_rows, with_memory
+from solver.rows import Group, Rows, grouped, may_fit, priced_rows, with_memory
 from solver.space import every_topology, rows_of
 from solver.standing import Question, Standing
 
@@ -79,11 +78,11 @@ def _tested(question: Question, standing: Standing, rows: Rows) -> Iterator[Grou
     rows, limit = rows.take(keep), limit[keep]
     memory, least = with_memory(question.problem, question.prices, rows, question.caps)
     if question.pruning.necessary_memory:
-        keep = least <= memory.capacity
-        keep &= least_host(memory, rows.strategy, question.problem.job.pool.gpus_per_node) <= memory.host_capacity
+        keep = may_fit(question.problem, rows, memory, least)
         if question.goal == "memory":
             keep &= ~np.asarray(standing.beaten(least / MEMORY_UNIT))
         if not keep.any():
             return
-        rows, memory, limit, least = rows.take(keep), memory.take(keep), limit[keep], least[keep]
+        rows, limit, least = rows.take(keep), limit[keep], least[keep]
+        memory = {pool: table.take(keep) for pool, table in memory.items()}
     yield from grouped(question.problem, rows, memory, limit, least)

@@ -47,7 +47,9 @@ def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
         return Feasibility(configuration=None, legal=legal, proven=standing.counters.exhausted)
     if limit is None:
         verify(problem, found)
-    return Feasibility(configuration=configuration(problem, found.strategy, found.layout), legal=legal, proven=True)
+    return Feasibility(
+        configuration=configuration(problem, found.strategy, found.layout, found.placement), legal=legal, proven=True
+    )
 
 
 def feasible_or_none(problem: Problem) -> Feasibility:

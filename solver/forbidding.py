@@ -80,7 +80,7 @@ def _minimal(problem: Problem, space: BackendSpace) -> list[Rule]:
 
 def _text(rule: Rule, problem: Problem, fixed: Mapping[str, Value]) -> str:
     """The message, where every name in it has one value; else the reason alone."""
-    facts: dict[str, Any] = {**job_facts(problem.job), **fixed}
+    facts: dict[str, Any] = {**job_facts(problem.job, problem.pools), **fixed}
     words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in facts.items()}
     try:
         return f"{rule.message.format(**words)}: {rule.reason}"

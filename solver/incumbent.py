@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from cost_models.placement import Placement
 from cost_models.strategy import Strategy
 from solver.layout import Cost, Layout, Row
 from solver.objectives import Objective
@@ -24,6 +25,8 @@ class Incumbent:
     row: Row
     layout: Layout
     cost: Cost
+    placement: Placement = ()
+    """Pool of each stage; empty where there is one pool."""
 
     @property
     def rank(self) -> tuple[Fraction, int, Key]:

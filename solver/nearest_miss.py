@@ -103,7 +103,7 @@ def _candidates(
         times = limit.max_times(rows.strategy.take(at))
         capacity = dict(zip(zip(rows.topology[at], rows.feature[at], strict=True), room[at], strict=True))
         found: list[_Candidate] = []
-        for group in grouped(problem, rows.take(at), memory.take(at), times, least[at]):
+        for group in grouped(problem, rows.take(at), {0: memory.take(at)}, times, least[at]):
             peaks, keys = peak_bound(group.batch), zip(group.rows.topology, group.rows.feature, strict=True)
             own = [int(capacity[key]) for key in keys]
             found += [(float(peaks[i]) - own[i], own[i], group, int(i)) for i in np.nonzero(np.isfinite(peaks))[0]]

@@ -10,6 +10,7 @@ from cost_models.job import Job
 from cost_models.specs.choices import BACKENDS, Backend
 from cost_models.strategy import Strategy
 from cost_models.table import Table
+from solver.arrangement import Arrangement, pool_counts
 from solver.domains import Domains, Requirement, default_domains, narrowed
 
 ObjectiveName = Literal["throughput", "memory", "gpus", "cost"]
@@ -63,6 +64,8 @@ class Problem:
     """Relative loss of the objectives that a simpler configuration is worth."""
     budget: Budget = Budget()
     alternatives: int = 5
+    arrangement: Arrangement | None = None
+    """Which pools do what, where the cluster has several: a search looks at one arrangement."""
 
     def __post_init__(self) -> None:
         """Refuse a problem that contradicts itself before any work."""
@@ -73,14 +76,15 @@ class Problem:
             raise BrokenRule(f"objective {unknown[0]!r} is none of {', '.join(OBJECTIVES)}")
         if not 0 <= self.objective_tolerance < 1:
             raise BrokenRule(f"objective_tolerance {self.objective_tolerance} is not in [0, 1)")
-        priced = "cost" in self.objectives or self.limits.max_cost_per_step is not None
-        if priced and self.job.pool.price_per_gpu_hour is None:
-            raise MissingKey("price_per_gpu_hour", "cluster.pools.0", "the cost of a step needs it")
+        if "cost" in self.objectives or self.limits.max_cost_per_step is not None:
+            for index, pool in enumerate(self.job.cluster.pools):
+                if pool.price_per_gpu_hour is None:
+                    raise MissingKey("price_per_gpu_hour", f"cluster.pools.{index}", "the cost of a step needs it")
 
     @property
     def open_domains(self) -> Domains:
         """Every decision's values before the user's requirements."""
-        return Domains({**default_domains(self.job).values, **self.domains.values, **self._counts()})
+        return Domains({**default_domains(self.job, self.pools).values, **self.domains.values, **self._counts()})
 
     @property
     def resolved_domains(self) -> Domains:
@@ -89,12 +93,19 @@ class Problem:
 
     def _counts(self) -> dict[str, tuple[int, ...]]:
         """Device counts on offer: the whole cluster, unless fewer can be what is asked for."""
+        if self.arrangement is not None:
+            return {"gpus": (self.arrangement.gpus,)}
         if "gpus" in self.domains.values:
             return {}
         wanted = self.objectives[0] in ("gpus", "cost") or self.limits.max_gpus is not None
         low, high = self.limits.min_gpus or 1, self.limits.max_gpus or self.job.cluster.gpus
         counts = device_counts(self.job) if wanted else (self.job.cluster.gpus,)
         return {"gpus": tuple(n for n in counts if low <= n <= high)}
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """Pools in use; all of the cluster where that is not decided yet."""
+        return tuple(range(len(self.job.cluster.pools))) if self.arrangement is None else self.arrangement.pools
 
     def without(self, requirement: Requirement) -> "Problem":
         """This problem with one wish dropped (every part of it: wishes are told apart by their text)."""
@@ -103,8 +114,10 @@ class Problem:
 
 def device_counts(job: Job) -> tuple[int, ...]:
     """Device counts worth asking for: any number within a node, then whole nodes, up to the cluster."""
-    per_node = job.pool.gpus_per_node
-    return (*range(1, per_node), *range(per_node, job.cluster.gpus + 1, per_node))
+    sums = {0}
+    for pool in job.cluster.pools:
+        sums = {total + count for total in sums for count in (0, *pool_counts(pool))}
+    return tuple(sorted(sums - {0}))
 
 
 Progress = Callable[[str, float], None]

@@ -8,7 +8,7 @@ Integers are held in float64 arrays, where they are exact below 2^53.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class IntegerTime:
     layer_offload: FloatArray  # (n, J)
     stage_tail: FloatArray  # (n, C)
     fixed: FloatArray  # (n,)
+
+    def take(self, index: Any) -> "IntegerTime":
+        """Some of the rows."""
+        return IntegerTime(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
 
 def integer_time(time: TimeTable) -> IntegerTime:
@@ -178,7 +182,7 @@ def rounding_ticks(*, stages: int, virtual: int, micro_batches: int, layers: int
     return (micro_batches - 1 / virtual) * (layers + 1) + (layers + stages) / virtual + 2 * layers + 2
 
 
-def check_exact(memory: StageMemory, time: IntegerTime, *, layers: int, steps: IntArray) -> None:
+def check_exact(memory: StageMemory, time: IntegerTime | StageTimes, *, layers: int, steps: IntArray) -> None:
     """No sum of the integer models leaves the range where float64 holds every integer.
 
     `steps`: micro-batches times virtual stages, what a stage's time is multiplied with at most.

@@ -9,22 +9,34 @@ import numpy as np
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.calibration import Calibration
 from cost_models.job import Job
+from cost_models.placement import Placement
 from cost_models.schedule import STAGE_CLASSES
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, Table, TimeTable
 from solver.bounds.batch import Batch, Shape, binding_instants
-from solver.bounds.first import first_bound, least_memory
+from solver.bounds.first import least_host, least_memory
 from solver.caps import Caps
 from solver.layout import stage_order
 from solver.legality import job_facts, layout_codes
+from solver.placed import (
+    Memories,
+    Times,
+    lower_bounds,
+    memory_by_stage,
+    nodes,
+    placement,
+    priced_memories,
+    priced_times,
+    times_by_stage,
+)
 from solver.problem import Pricing, Problem
-from solver.rounding import IntegerTime, check_exact, integer_time, stage_memory, stage_times
+from solver.rounding import check_exact
 from solver.simplicity import simplicity
 from solver.space import BackendSpace, BoolArray, strategies
 
-Key = tuple[int, int, int]
-"""Row key: back end, topology, feature set, in the fixed order of the space."""
+Key = tuple[int, int, int, int]
+"""Row key: arrangement of pools, back end, topology, feature set, in the fixed order of the space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +75,12 @@ class Rows:
     topology: IntArray
     feature: IntArray
     strategy: Strategy
-    time: IntegerTime
+    time: Times
     abilities: dict[str, Any]
     lower: FloatArray
     """First bound on v times the step."""
+    turn: int = 0
+    """Place of their arrangement of pools among all."""
 
     def __len__(self) -> int:
         """Rows."""
@@ -74,19 +88,19 @@ class Rows:
 
     def key(self, index: int) -> Key:
         """Identity of a row, and its place in the fixed order of the space."""
-        return int(self.space[index]), int(self.topology[index]), int(self.feature[index])
+        return self.turn, int(self.space[index]), int(self.topology[index]), int(self.feature[index])
 
     def take(self, index: Any) -> "Rows":
         """Some of the rows."""
-        cut = IntegerTime(**{name: getattr(self.time, name)[index] for name in IntegerTime.__slots__})
         return Rows(
             space=self.space[index],
             topology=self.topology[index],
             feature=self.feature[index],
             strategy=self.strategy.take(index),
-            time=cut,
+            time={view: time.take(index) for view, time in self.time.items()},
             abilities={k: a[index] for k, a in self.abilities.items()},
             lower=self.lower[index],
+            turn=self.turn,
         )
 
     @property
@@ -108,6 +122,8 @@ class Group:
 
     rows: Rows
     batch: Batch
+    placement: Placement
+    """Pool of each stage."""
     simplicity: IntArray
     least: FloatArray
     """Least peak of each row, before rounding. [bytes]"""
@@ -140,17 +156,19 @@ def priced_rows(
         keep = ~uneven
         space, topology, feature, strategy = space[keep], topology[keep], feature[keep], strategy.take(keep)
         abilities = {k: a[keep] for k, a in abilities.items()}
-    table = prices_.time(problem.job, strategy, problem.calibration) if len(topology) else _no_time(problem)
+    price = prices_.time if len(topology) else _no_time
     rows = Rows(
         space=space,
         topology=topology,
         feature=feature,
         strategy=strategy,
-        time=integer_time(table),
+        time=priced_times(problem, price, strategy),
+        turn=0 if problem.arrangement is None else problem.arrangement.turn,
         abilities=abilities,
         lower=np.zeros(len(topology)),
     )
-    return replace(rows, lower=first_bound(rows.time, strategy, layer_counts(problem.job), rows.fixed, rows.offloads))
+    counts = layer_counts(problem.job)
+    return replace(rows, lower=lower_bounds(problem, rows.time, strategy, counts, rows.fixed, rows.offloads))
 
 
 def _abilities(problem: Problem, spaces: Sequence[BackendSpace], space: IntArray, strategy: Strategy) -> dict[str, Any]:
@@ -158,14 +176,15 @@ def _abilities(problem: Problem, spaces: Sequence[BackendSpace], space: IntArray
     parts = []
     for index, at in enumerate(spaces):
         mine = strategy.take(space == index)
-        facts = {**job_facts(problem.job), **{f: getattr(mine, f) for f in Strategy.__slots__}}
+        facts = {**job_facts(problem.job, problem.pools), **{f: getattr(mine, f) for f in Strategy.__slots__}}
         parts.append(layout_codes(at.backend, facts, len(mine)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _no_time(problem: Problem) -> TimeTable:
+def _no_time(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
     """The table of no rows, which formulas are not asked for."""
-    kinds = len(problem.job.model.layer_kinds)
+    del strategy, calibration
+    kinds = len(job.model.layer_kinds)
     return TimeTable(
         layer=np.zeros((0, kinds, len(RECOMPUTES))),
         stage=np.zeros((0, len(STAGE_CLASSES))),
@@ -176,15 +195,27 @@ def _no_time(problem: Problem) -> TimeTable:
     )
 
 
-def with_memory(problem: Problem, prices_: Prices, rows: Rows, caps: Caps) -> tuple[MemoryTable, FloatArray]:
-    """Memory coefficients of rows under the caps, and their least peaks. [bytes]"""
-    memory = caps.bounded(prices_.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk))
-    return memory, least_memory(memory, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
+def with_memory(problem: Problem, prices_: Prices, rows: Rows, caps: Caps) -> tuple[Memories, FloatArray]:
+    """Memory coefficients of rows under the caps, and their least peaks: 0 across pools. [bytes]"""
+    every = priced_memories(problem, prices_.memory, rows.strategy)
+    memory = {pool: caps.bounded(table) for pool, table in every.items()}
+    if len(memory) > 1:
+        return memory, np.zeros(len(rows))
+    (table,) = memory.values()
+    return memory, least_memory(table, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
 
 
-def grouped(
-    problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray, least: FloatArray
-) -> Iterator[Group]:
+def may_fit(problem: Problem, rows: Rows, memory: Memories, least: FloatArray) -> BoolArray:
+    """Rows whose least need a device and a node can hold; across pools, where the bounds of stages tell, all."""
+    if len(memory) > 1:
+        return np.ones(len(rows), dtype=bool)
+    ((pool, table),) = memory.items()
+    per_node = problem.job.cluster.pools[pool].gpus_per_node
+    fits: BoolArray = (least <= table.capacity) & (least_host(table, rows.strategy, per_node) <= table.host_capacity)
+    return fits
+
+
+def grouped(problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray) -> Iterator[Group]:
     """Batches of rows of equal shape."""
     s = rows.strategy
     interval = np.asarray(s.recompute_interval) > 1
@@ -206,11 +237,12 @@ def grouped(
     shapes, where = np.unique(keys, axis=0, return_inverse=True)
     for k, key in enumerate(shapes.tolist()):
         at = np.nonzero(where.ravel() == k)[0]
-        yield _group(problem, rows.take(at), memory.take(at), max_time[at], least[at], [int(x) for x in key])
+        mine = {pool: table.take(at) for pool, table in memory.items()}
+        yield _group(problem, rows.take(at), mine, max_time[at], least[at], [int(x) for x in key])
 
 
 def _group(
-    problem: Problem, rows: Rows, memory: MemoryTable, max_time: FloatArray, least: FloatArray, key: list[int]
+    problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray, key: list[int]
 ) -> Group:
     stages, virtual, even, mixed, recompute, offload, offloads, interval = key
     model, s = problem.job.model, rows.strategy
@@ -227,15 +259,24 @@ def _group(
         needs_full=bool(interval),
     )
     steps = np.asarray(s.gradient_accumulation_steps)
-    held = stage_memory(memory, stages=stages, virtual=np.asarray(s.virtual_pipeline_stages), micro_batches=steps)
-    check_exact(held, rows.time, layers=model.num_hidden_layers, steps=steps * virtual)
+    chunks = np.asarray(s.virtual_pipeline_stages)
+    held = memory_by_stage(problem, memory, stages=stages, virtual=chunks, micro_batches=steps)
+    time = times_by_stage(problem, rows.time, stages)
+    check_exact(held, time, layers=model.num_hidden_layers, steps=steps * virtual)
     batch = Batch(
         shape=shape,
         memory=binding_instants(held),
-        time=stage_times(rows.time, stages),
+        time=time,
         micro_batches=steps,
         ranks_per_stage=np.asarray(s.tensor_parallel * s.context_parallel * s.data_parallel),
-        nodes=((stages, problem.job.pool.gpus_per_node),),
+        nodes=nodes(problem, stages),
         max_time=max_time,
     )
-    return Group(rows=rows, batch=batch, simplicity=simplicity(s), least=least, room=memory.capacity - least)
+    return Group(
+        rows=rows,
+        batch=batch,
+        placement=placement(problem, stages),
+        simplicity=simplicity(s),
+        least=least,
+        room=np.minimum.reduce([table.capacity for table in memory.values()]) - least,
+    )

@@ -242,7 +242,7 @@ def solution_of(run: Run, legal: Sequence[BackendSpace], values: Sequence[Achiev
     )
     return Solution(
         status="optimal" if run.counters.exhausted or closed else "feasible",
-        configuration=_verify.configuration(run.problem, found.strategy, found.layout),
+        configuration=_verify.configuration(run.problem, found.strategy, found.layout, found.placement),
         objectives=stated,
         candidates=_candidates(run),
         dropped=tuple(d for space in legal for d in space.dropped),

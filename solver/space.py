@@ -99,6 +99,9 @@ def _structures(problem: Problem, backend_experts: int) -> Columns:
     for key in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
         columns = _grown(columns | {"rest": rest}, rest, factors(key), (key,))
         rest = columns.pop("rest") // columns[key]
+    if problem.arrangement is not None:
+        kept = problem.arrangement.divides(columns["gpus"] // columns["pipeline_parallel"])
+        columns, rest = _kept(columns, kept), rest[kept]
     columns["data_parallel"] = rest
     if domains["data_parallel"] is not None:
         columns = _kept(columns, np.isin(rest, np.array(domains["data_parallel"])))
@@ -205,7 +208,7 @@ def backend_space(problem: Problem, backend: Backend, *, rules: tuple[Rule, ...]
     """
     experts = 1 if problem.job.model.moe is None else problem.job.model.moe.num_experts
     split, features = _batches(problem), _features(problem)
-    counter, done = _Counter(backend, job_facts(problem.job), rules), set[str]()
+    counter, done = _Counter(backend, job_facts(problem.job, problem.pools), rules), set[str]()
     structures = _structures(problem, experts)
     structures = _kept(structures, _wished(problem, structures))
     width = len(features["zero_stage"])

@@ -136,6 +136,7 @@ class Standing:
             row=row,
             layout=layout,
             cost=paid,
+            placement=group.placement,
         )
         if self.incumbent is None or found.rank < self.incumbent.rank:
             self.incumbent = found

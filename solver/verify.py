@@ -1,6 +1,7 @@
 """Verify: the winner is priced again, whole, by the scalar ledger; the coefficient table has no part in it."""
 
 from cost_models.ledger import Estimate, estimate
+from cost_models.placement import Placement
 from cost_models.specs.choices import BACKENDS
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
 from cost_models.strategy import Strategy
@@ -12,11 +13,12 @@ from solver.problem import Problem
 from solver.rounding import rounding_ticks, seconds
 
 
-def configuration(problem: Problem, strategy: Strategy, layout: Layout) -> Configuration:
+def configuration(problem: Problem, strategy: Strategy, layout: Layout, placement: Placement = ()) -> Configuration:
     """A row and its layout under their own names."""
     training, name = problem.job.training, BACKENDS[int(strategy.backend)]
     stages = tuple(
         Stage(
+            pool=pool,
             layers=s.layers,
             recompute=RecomputeCounts(
                 none=s.layers - s.full - s.selective,
@@ -26,7 +28,7 @@ def configuration(problem: Problem, strategy: Strategy, layout: Layout) -> Confi
             ),
             optimizer_layers_offloaded=s.offloaded,
         )
-        for s in layout
+        for s, pool in zip(layout, placement or (0,) * len(layout), strict=True)
     )
     return Configuration(
         backend=BackendChoice(name=name, release_range=legality(name).release_range),
@@ -57,7 +59,7 @@ def verify(problem: Problem, found: Incumbent) -> Estimate:
     Raises:
         VerificationFailed: the ledger says that it does not fit, or takes another time than the search found.
     """
-    chosen = configuration(problem, found.strategy, found.layout)
+    chosen = configuration(problem, found.strategy, found.layout, found.placement)
     ledger = estimate(problem.job, chosen, problem.calibration, oom_risk=problem.oom_risk)
     memory = ledger.memory
     if not memory.fits:

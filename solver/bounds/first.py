@@ -8,7 +8,7 @@ from cost_models.arrays import FloatArray, IntArray
 from cost_models.schedule import BOTH, FIRST, LAST, MIDDLE, in_flight
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable
-from solver.rounding import IntegerTime
+from solver.rounding import IntegerTime, StageTimes
 from solver.space import BoolArray
 
 
@@ -58,6 +58,42 @@ def first_bound(
     mean_tail = ((weights * time.stage_tail).sum(axis=1) + time.layer_tail @ layers + saving * layers.sum()) / pp
     worst_tail = np.where(each >= 0, _worst(time.stage_tail, weights) + held * each, -np.inf)
     whole: FloatArray = bound + v * (np.maximum(np.ceil(mean_tail), worst_tail) + time.fixed)
+    return whole
+
+
+def placed_bound(
+    time: StageTimes,
+    strategy: Strategy,
+    layers: FloatArray,
+    fixed: BoolArray,
+    offloads: BoolArray,
+    *,
+    tail: bool = True,
+) -> FloatArray:
+    """The same bound for stages in several pools, all rows with as many stages. (n,) [ticks]
+
+    The slowest stage is at least any weighted mean of the stages. With weights inverse to the time of a stage's layers
+    a layer counts the same wherever it goes: more than the plain mean, where pools differ in speed.
+    """
+    stages = time.stage.shape[1]
+    v, m = np.asarray(strategy.virtual_pipeline_stages), np.asarray(strategy.gradient_accumulation_steps)
+    cheapest = np.broadcast_to(time.layer.min(axis=3), (len(v), stages, time.layer.shape[2]))
+    total = time.stage.sum(axis=1) + cheapest.min(axis=1) @ layers
+    weight = 1.0 / np.maximum(cheapest @ layers, 1.0)
+    shared = (weight * time.stage).sum(axis=1) + (weight[:, :, None] * cheapest).min(axis=1) @ layers
+    held = np.where(fixed, layers.sum() // stages, 1)
+    each = time.stage + held[:, None] * cheapest.min(axis=2)
+    # What floats lose may not lift a bound.
+    mean = np.floor(shared / weight.sum(axis=1) * (1 - 1e-12))
+    slowest = np.maximum.reduce([np.ceil(total / stages), mean, each.max(axis=1)])
+    total = np.maximum(total, np.where(fixed, each.sum(axis=1), slowest))
+    bound: FloatArray = (v * m - 1) * slowest + np.maximum(total, slowest)
+    if not tail:
+        return bound
+    saving = np.where(offloads[:, None], np.minimum(time.layer_offload.min(axis=2), 0), 0)
+    after = time.layer_tail.min(axis=2) + saving
+    worst = np.where(after >= 0, time.stage_tail + held[:, None] * after, -np.inf).max(axis=1)
+    whole: FloatArray = bound + v * (np.where(np.isfinite(worst), worst, 0) + time.fixed)
     return whole
 
 

@@ -12,10 +12,9 @@ import numpy as np
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.specs.choices import COMPRESSIONS
 from cost_models.strategy import Strategy
-from solver.bounds.first import first_bound
 from solver.legality import legality
+from solver.placed import lower_bounds, priced_times
 from solver.problem import Problem
-from solver.rounding import integer_time
 from solver.rows import Prices, layer_counts
 from solver.space import BackendSpace, every_topology, strategies
 
@@ -30,12 +29,12 @@ def topology_floors(problem: Problem, prices: Prices, spaces: Sequence[BackendSp
     """
     where, owner, topology, feature = _candidates(spaces)
     strategy = _relaxed(strategies(spaces, owner, topology, feature))
-    time = integer_time(prices.time(problem.job, strategy, problem.calibration))
+    times = priced_times(problem, prices.time, strategy)
     pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
     even = np.array([all(layout.layers == "even" for layout in legality(s.backend).layouts) for s in spaces])
     fixed = (v > 1) | (pp == 1) | even[owner]
     none = np.zeros(len(owner), dtype=bool)
-    bound = first_bound(time, strategy, layer_counts(problem.job), fixed, none, tail=False)
+    bound = lower_bounds(problem, times, strategy, layer_counts(problem.job), fixed, none, tail=False)
     floors = np.full(sum(space.size for space in spaces), np.inf)
     np.minimum.at(floors, where, bound)
     owner, topology = every_topology(spaces)

@@ -3,7 +3,7 @@
 docs/adding-a-backend.md describes the format.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -105,9 +105,15 @@ def legality(backend: Backend) -> Legality:
     )
 
 
-def job_facts(job: Job) -> Mapping[str, Any]:
-    """The facts of a job that rules may read, beside the columns of the rows."""
-    model, pool = job.model, job.pool
+def job_facts(job: Job, used: Sequence[int] | None = None) -> Mapping[str, Any]:
+    """The facts of a job that rules may read, beside the columns of the rows.
+
+    `used`: pools in use, all of the cluster unless stated; of several, what holds for each of them.
+    """
+    model, every = job.model, job.cluster.pools
+    pools = every if used is None else tuple(every[pool] for pool in used)
+    devices = [pool.device for pool in pools]
+    vendors = {device.vendor for device in devices}
     return {
         "num_attention_heads": model.num_attention_heads,
         "num_key_value_heads": model.num_key_value_heads,
@@ -131,12 +137,12 @@ def job_facts(job: Job) -> Mapping[str, Any]:
         "method": job.training.method,
         "optimizer": job.training.optimizer,
         "optimizer_in_backward": job.training.optimizer_in_backward,
-        "gpus_per_node": pool.gpus_per_node,
-        "link_domain": pool.link_domain,
-        "device_kind": pool.device.kind,
-        "device_vendor": pool.device.vendor,
-        "has_bf16": "bf16" in pool.device.peak_flops,
-        "has_fp8": "fp8" in pool.device.peak_flops,
+        "gpus_per_node": min(pool.gpus_per_node for pool in pools),
+        "link_domain": min(pool.link_domain for pool in pools),
+        "device_kind": "cpu" if any(device.kind == "cpu" for device in devices) else "gpu",
+        "device_vendor": vendors.pop() if len(vendors) == 1 else "mixed",
+        "has_bf16": all("bf16" in device.peak_flops for device in devices),
+        "has_fp8": all("fp8" in device.peak_flops for device in devices),
     }
 
 

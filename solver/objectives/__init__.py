@@ -29,21 +29,23 @@ class Objective:
     """From exact values to `unit`."""
     per_sequence: bool = False
     per_gpu: bool = False
+    rate: Fraction | None = None
+    """Price of an hour of all devices in use, where pools have prices of their own."""
 
     def weight(self, strategy: Strategy) -> Fraction:
         """Of one row: objective per unit of its goal."""
         if self.goal != "time":
             return Fraction(1)
-        gpus = int(strategy.world_size) if self.per_gpu else 1
+        gpus = self.rate if self.rate is not None else int(strategy.world_size) if self.per_gpu else 1
         batch = int(strategy.global_batch_size) if self.per_sequence else 1
-        return Fraction(gpus, int(strategy.virtual_pipeline_stages) * batch)
+        return Fraction(gpus) / (int(strategy.virtual_pipeline_stages) * batch)
 
     def weights(self, strategy: Strategy) -> FloatArray:
         """Of many rows, to be used for ordering and pruning with a margin."""
         one: Any = np.ones(len(strategy))
         if self.goal != "time":
             return np.asarray(one, dtype=float)
-        gpus = strategy.world_size if self.per_gpu else one
+        gpus = float(self.rate) if self.rate is not None else strategy.world_size if self.per_gpu else one
         batch = strategy.global_batch_size if self.per_sequence else one
         return np.asarray(gpus / (strategy.virtual_pipeline_stages * batch), dtype=float)
 
@@ -65,9 +67,15 @@ def objective(name: ObjectiveName, problem: Problem) -> Objective:
     if name == "throughput":
         unit = "seconds per sequence" if ranged else "seconds per step"
         return Objective(name=name, goal="time", unit=unit, scale=TICK_SECONDS, per_sequence=ranged)
+    unit = "price per sequence" if ranged else "price per step"
+    if problem.arrangement is not None:
+        rate = problem.arrangement.price_per_hour(problem.job.cluster)
+        assert rate is not None, "Problem refuses cost without a price"
+        return Objective(
+            name=name, goal="time", unit=unit, scale=TICK_SECONDS / 3600, per_sequence=ranged, rate=Fraction(rate)
+        )
     price = problem.job.pool.price_per_gpu_hour
     assert price is not None, "Problem refuses cost without a price"
-    unit = "price per sequence" if ranged else "price per step"
     return Objective(
         name=name, goal="time", unit=unit, scale=TICK_SECONDS * price / 3600, per_sequence=ranged, per_gpu=True
     )

@@ -1,0 +1,111 @@
+"""What the stages of rows cost where they live: one pool for all, or the pools of an arrangement.
+
+Rows are priced once for every view that a stage may have (its pool, and what carries its transfers), and once for every
+pool in memory; the coefficients of each stage are then taken from its own view and pool.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.placement import Placement, View, in_pool, seen
+from cost_models.strategy import Strategy
+from cost_models.table import MemoryTable, TimeTable
+from solver.bounds.first import first_bound, placed_bound
+from solver.problem import Problem
+from solver.rounding import IntegerTime, StageMemory, StageTimes, integer_time, placed, stage_memory, stage_times
+
+ONE_POOL: Final[View] = (0, None, None)
+Times = Mapping[View, IntegerTime]
+Memories = Mapping[int, MemoryTable]
+"""By pool."""
+
+
+def priced_times(
+    problem: Problem, price: Callable[[Job, Strategy, Calibration], TimeTable], strategy: Strategy
+) -> Times:
+    """Time of all rows as if every stage had the view, for every view that occurs."""
+    if problem.arrangement is None:
+        return {ONE_POOL: integer_time(price(problem.job, strategy, problem.calibration))}
+    stages = np.unique(np.asarray(strategy.pipeline_parallel)).tolist()
+    found = dict.fromkeys(view for n in stages for view in _views(problem, int(n)))
+    return {view: integer_time(price(seen(problem.job, view), strategy, problem.calibration)) for view in found}
+
+
+def priced_memories(
+    problem: Problem, price: Callable[[Job, Strategy, Calibration, float], MemoryTable], strategy: Strategy
+) -> Memories:
+    """Memory of all rows as if every stage lived in the pool, for every pool in use."""
+    if problem.arrangement is None:
+        return {0: price(problem.job, strategy, problem.calibration, problem.oom_risk)}
+    return {
+        pool: price(in_pool(problem.job, pool), strategy, problem.calibration, problem.oom_risk)
+        for pool in problem.arrangement.pools
+    }
+
+
+def _views(problem: Problem, stages: int) -> tuple[View, ...]:
+    if problem.arrangement is None:
+        return (ONE_POOL,) * stages
+    return problem.arrangement.views(problem.job.cluster, stages)
+
+
+def placement(problem: Problem, stages: int) -> Placement:
+    """The pool of each stage."""
+    return (0,) * stages if problem.arrangement is None else problem.arrangement.placement(stages)
+
+
+def nodes(problem: Problem, stages: int) -> tuple[tuple[int, int], ...]:
+    """Stages of each run of stages in one pool, and the devices of its nodes."""
+    if problem.arrangement is None:
+        return ((stages, problem.job.pool.gpus_per_node),)
+    return problem.arrangement.nodes(problem.job.cluster, stages)
+
+
+def times_by_stage(problem: Problem, times: Times, stages: int) -> StageTimes:
+    """Time coefficients of each stage of rows with so many stages."""
+    views = _views(problem, stages)
+    known = {view: stage_times(times[view], stages) for view in dict.fromkeys(views)}
+    if len(known) == 1:
+        return known[views[0]]
+    order = list(known)
+    return placed(list(known.values()), [order.index(view) for view in views])
+
+
+def memory_by_stage(
+    problem: Problem, memories: Memories, *, stages: int, virtual: IntArray, micro_batches: IntArray
+) -> StageMemory:
+    """Memory coefficients of each stage of rows with so many stages."""
+    at = placement(problem, stages)
+    order = list(dict.fromkeys(at))
+    parts = [
+        stage_memory(memories[pool], stages=stages, virtual=virtual, micro_batches=micro_batches) for pool in order
+    ]
+    return parts[0] if len(parts) == 1 else placed(parts, [order.index(pool) for pool in at])
+
+
+def lower_bounds(
+    problem: Problem,
+    times: Times,
+    strategy: Strategy,
+    layers: FloatArray,
+    fixed: np.ndarray,
+    offloads: np.ndarray,
+    *,
+    tail: bool = True,
+) -> FloatArray:
+    """First bound on v times the step of every row. (n,) [ticks]"""
+    if len(times) == 1:
+        (time,) = times.values()
+        return first_bound(time, strategy, layers, fixed, offloads, tail=tail)
+    bound = np.zeros(len(strategy))
+    pipeline = np.atleast_1d(np.asarray(strategy.pipeline_parallel))
+    for stages in np.unique(pipeline).tolist():
+        at = np.nonzero(pipeline == stages)[0]
+        mine = times_by_stage(problem, {view: time.take(at) for view, time in times.items()}, int(stages))
+        bound[at] = placed_bound(mine, strategy.take(at), layers, fixed[at], offloads[at], tail=tail)
+    return bound
