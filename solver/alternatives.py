@@ -1,8 +1,10 @@
 """Runners-up: the best configurations that differ from the winner in structure, and why each lost."""
 
+import numpy as np
+
 from solver.bounds.row import layout_of, row_bounds
 from solver.incumbent import Incumbent
-from solver.layout import Row, cost, expressible
+from solver.layout import Layout, Row, cost, expressible
 from solver.problem import Problem
 from solver.rounding import seconds
 from solver.solution import Alternative
@@ -26,22 +28,24 @@ def _signature(open_: Open) -> tuple[int, ...]:
     return tuple(int(getattr(strategy, name)) for name in _TELLING)
 
 
+MOST_TRIED = 12
+"""Structures whose best layout is looked for."""
+
+
 def alternatives(problem: Problem, search: Standing, winner: Incumbent) -> tuple[Alternative, ...]:
-    """At most `problem.alternatives` runners-up, best first."""
-    seen = {tuple(int(getattr(winner.strategy, name)) for name in _TELLING)}
-    out: list[Alternative] = []
+    """At most `problem.alternatives` runners-up, best first: the most promising row of each other structure."""
+    most_promising: dict[tuple[int, ...], Open] = {}
     for row in sorted(search.runners_up, key=lambda row: (row.lower, row.key)):
+        most_promising.setdefault(_signature(row), row)
+    most_promising.pop(tuple(int(getattr(winner.strategy, name)) for name in _TELLING), None)
+    out: list[Alternative] = []
+    for row in list(most_promising.values())[:MOST_TRIED]:
         if len(out) >= problem.alternatives:
             break
-        signature = _signature(row)
-        if signature in seen or row.way is None:
-            continue
-        seen.add(signature)
         model, strategy = row.group.batch.row(row.index), row.group.rows.strategy.row(row.index)
-        alone = row.group.batch.take([row.index])
-        # The search stopped bounding this row when it was beaten; its own best layout is fairer to it.
-        way = row_bounds(alone).way[0] or row.way
-        layout = layout_of(alone, *way)
+        layout = _layout(row)
+        if layout is None:
+            continue
         paid = cost(model, layout)
         if not (paid.fits and expressible(model, layout)):
             continue
@@ -56,6 +60,15 @@ def alternatives(problem: Problem, search: Standing, winner: Incumbent) -> tuple
             )
         )
     return tuple(sorted(out, key=lambda a: a.value))
+
+
+def _layout(row: Open) -> Layout | None:
+    """The row's best known layout. The search stopped bounding it when it was beaten; its own best is fairer to it."""
+    alone = row.group.batch.take([row.index])
+    known = None if row.way is None else layout_of(alone, *row.way)
+    reached = None if known is None else np.array([float(cost(row.group.batch.row(row.index), known).time)])
+    way = row_bounds(alone, reached).way[0]
+    return known if way is None else layout_of(alone, *way)
 
 
 def _why(winner: Incumbent, row: Row, ticks: float) -> str:

@@ -16,6 +16,7 @@ class Pruning:
     topology_floor: bool = True
     necessary_memory: bool = True
     first_bound: bool = True
+    holding: bool = True
 
 
 def sequence_parallel_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -> BoolArray:

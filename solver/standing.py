@@ -95,6 +95,7 @@ class Standing:
     bound: Fraction | None = None
     """Least value that anything left open could have; None when nothing is open."""
     runners_up: list[Open] = field(default_factory=list)
+    """Bounded rows with a layout, and rows that a test ruled out by little."""
     learn: Callable[[Group, IntArray, FloatArray], None] = lambda group, rows, lower: None
     """Told of every tight bound, in the objective's value; for searches that follow on the same rows."""
 

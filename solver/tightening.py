@@ -4,6 +4,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from solver.bounds.batch import Batch
+from solver.bounds.holding import may_win
 from solver.bounds.offload import refinable
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import Bounds, layout_of, row_bounds
@@ -11,20 +12,20 @@ from solver.rows import Group
 from solver.space import BoolArray
 from solver.standing import Open, Question, Standing
 
+NEAR = 0.05
+"""Rows ruled out by less than this share of the incumbent's value are remembered as possible runners-up."""
+
 
 def tightened(question: Question, standing: Standing, group: Group, at: IntArray, *, fine: bool = False) -> list[Open]:
     """The rows of a group that stay open after their tight bound; better layouts become the incumbent."""
-    batch = group.batch.take(at)
-    if not fine:
-        standing.counters.bounded += len(at)
     if question.goal == "memory":
-        return _by_peak(standing, group, at, batch)
-    if standing.incumbent is None and question.pruning.necessary_memory:
-        fits = peak_bound(batch) <= batch.memory.capacity.max(axis=1)
-        standing.learn(group, at[~fits], np.full(int((~fits).sum()), np.inf))
-        at, batch = at[fits], batch.take(fits)
+        return _by_peak(standing, group, at)
+    if not fine:
+        at = _held(question, standing, group, at)
         if not len(at):
             return []
+        standing.counters.bounded += len(at)
+    batch = group.batch.take(at)
     weights = question.objective.weights(group.rows.strategy.take(at))
     bounds = row_bounds(batch, standing.goal_limits(weights), fine=fine)
     time = question.goal == "time"
@@ -46,6 +47,29 @@ def tightened(question: Question, standing: Standing, group: Group, at: IntArray
     return left
 
 
+def _held(question: Question, standing: Standing, group: Group, at: IntArray) -> IntArray:
+    """Rows that pass the tests which need no tables: of memory while there is no incumbent, then of both."""
+    batch = group.batch.take(at)
+    if standing.incumbent is None and question.pruning.necessary_memory:
+        fits = peak_bound(batch) <= batch.memory.capacity.max(axis=1)
+        standing.learn(group, at[~fits], np.full(int((~fits).sum()), np.inf))
+        return np.asarray(at[fits])
+    weights = question.objective.weights(group.rows.strategy.take(at))
+    limits = standing.goal_limits(weights)
+    if limits is None or not question.pruning.holding:
+        return at
+    near = may_win(batch, limits * (1 + NEAR))
+    standing.learn(group, at[~near], (np.floor(limits * (1 + NEAR)) + 1)[~near] * weights[~near])
+    at, limits, weights = at[near], limits[near], weights[near]
+    if not len(at):
+        return at
+    held = may_win(batch.take(near), limits)
+    standing.learn(group, at[~held], (limits + 1)[~held] * weights[~held])
+    first = (group.rows.lower[at] * weights)[~held]
+    standing.runners_up += [Open(lower, 0, group, int(i), None) for i, lower in zip(at[~held], first, strict=True)]
+    return np.asarray(at[held])
+
+
 def _offered(
     standing: Standing, group: Group, at: IntArray, batch: Batch, bounds: Bounds, values: FloatArray
 ) -> BoolArray:
@@ -62,8 +86,10 @@ def _offered(
     return feasible
 
 
-def _by_peak(standing: Standing, group: Group, at: IntArray, batch: Batch) -> list[Open]:
+def _by_peak(standing: Standing, group: Group, at: IntArray) -> list[Open]:
     """Rows by their least peak, which no layout is known to reach."""
+    standing.counters.bounded += len(at)
+    batch = group.batch.take(at)
     lower = peak_bound(batch)
     lower = np.where(lower <= batch.memory.capacity.max(axis=1), lower, np.inf)
     return [Open(float(lower[k]), 0, group, int(at[k]), None) for k in np.nonzero(~standing.beaten(lower))[0]]

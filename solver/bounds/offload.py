@@ -53,6 +53,17 @@ def levels(shape: Shape, *, fine: bool = False) -> tuple[Level, ...]:
     return tuple(Level(low, high) for low, high in itertools.pairwise(edges))
 
 
+def deepest(shape: Shape) -> Level:
+    """The level that offloads most."""
+    return max(levels(shape), key=lambda level: (level.everything, level.high))
+
+
+def merged(shape: Shape) -> Level:
+    """One level that covers all of them."""
+    last = deepest(shape)
+    return Level(0, last.high, last.everything)
+
+
 def saved(batch: Batch, level: Level) -> FloatArray:
     """Most memory that a level can free of a stage: that of its first `high` layers. (n, S, Q) [KiB]"""
     at = windows(batch.shape)

@@ -6,13 +6,12 @@ from cost_models.arrays import FloatArray
 from solver.bounds import stage
 from solver.bounds.batch import Batch, windows
 from solver.bounds.free import slowest_stage
-from solver.bounds.offload import levels, saved
+from solver.bounds.offload import deepest, saved
 
 
 def peak_bound(batch: Batch) -> FloatArray:
     """Least peak over all layouts: every layer in its leanest mode, everything offloaded that may be. (n,) [KiB]"""
-    deepest = max(levels(batch.shape), key=lambda level: (level.everything, level.high))
-    freed = saved(batch, deepest)
+    freed = saved(batch, deepest(batch.shape))
     modes = (2,) if batch.shape.needs_full and batch.shape.recompute == 0 else (0, 1, 2)
     lean = np.minimum.reduce([stage.load(batch, mode) for mode in modes])
     work = batch.memory.working.min(axis=-1)[..., None]

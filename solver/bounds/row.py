@@ -11,10 +11,10 @@ import numpy as np
 from cost_models.arrays import FloatArray
 from solver.bounds import offload
 from solver.bounds.batch import Batch, windows
-from solver.bounds.free import counts_of
 from solver.bounds.offload import Level
 from solver.bounds.partition import chosen_windows
-from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, Tables, count_range, price
+from solver.bounds.quick import quick_tail, quick_time
+from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, Tables, count_range
 from solver.bounds.step import Stages, fixed, free, held_layers, split
 from solver.bounds.ways import Way, stage_times, ways
 from solver.layout import Layout, StageLayout
@@ -34,15 +34,35 @@ class Bounds:
 def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = False) -> Bounds:
     """Bounds of every row of a batch. Ways that cannot reach `limit` are bounded no further than that. (n,) [ticks]
 
+    Where there is a limit, all levels of offload are bounded as one first, and told apart where that may be within it.
     `fine` bounds tell every number of offloaded layers apart.
     """
+    n, levels = len(batch), offload.levels(batch.shape, fine=fine)
+    most = batch.max_time if limit is None else np.minimum(limit, batch.max_time)
+    lower, upper = np.full(n, np.inf), np.full(n, np.inf)
+    chosen: list[tuple[Way, Level] | None] = [None] * n
+    if len(levels) > 1 and limit is not None:
+        lower = _over_levels(batch, most, (offload.merged(batch.shape),)).lower
+    at = np.nonzero((lower <= most) | (limit is None or len(levels) == 1))[0]
+    if len(at):
+        part = _over_levels(batch if len(at) == n else batch.take(at), most[at], levels)
+        lower[at], upper[at] = part.lower, part.upper
+        for place, way in zip(at, part.way, strict=True):
+            chosen[place] = way
+    # What a rank keeps on the host whatever is offloaded may be too much already.
+    hosted = offload.host_fits(batch, np.zeros((n, batch.shape.stages)))
+    lower = np.where((lower > batch.max_time) | ~hosted, np.inf, lower)
+    return Bounds(lower=lower, upper=np.where(upper > batch.max_time, np.inf, upper), way=tuple(chosen))
+
+
+def _over_levels(batch: Batch, limit: FloatArray, levels: tuple[Level, ...]) -> Bounds:
+    """The least over these levels and all ways to recompute."""
     n = len(batch)
     lower, upper = np.full(n, np.inf), np.full(n, np.inf)
     chosen: list[tuple[Way, Level] | None] = [None] * n
-    limit = batch.max_time if limit is None else np.minimum(limit, batch.max_time)
     quick_times = [(way, quick_time(batch, way)) for way in ways(batch.shape)]
     tables = Tables(batch)
-    for level in offload.levels(batch.shape, fine=fine):
+    for level in levels:
         saved: FloatArray | None = None
         ranges: CountRange | None = None
         tail = batch.shape.virtual * quick_tail(batch, level)
@@ -67,35 +87,7 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = Fa
             for i in at[high < upper[at]]:
                 chosen[i] = (way, level)
             upper[at] = np.minimum(upper[at], high)
-    # What a rank keeps on the host whatever is offloaded may be too much already.
-    hosted = offload.host_fits(batch, np.zeros((n, batch.shape.stages)))
-    lower = np.where((lower > batch.max_time) | ~hosted, np.inf, lower)
-    return Bounds(lower=lower, upper=np.where(upper > batch.max_time, np.inf, upper), way=tuple(chosen))
-
-
-def quick_time(batch: Batch, way: Way) -> FloatArray:
-    """Micro-batches of a way, without looking at memory: what it recomputes, at least. (n,) [ticks]"""
-    name, first, _ = way
-    every, stages = counts_of(batch.shape), batch.time.stage.sum(axis=1)
-    modes = batch.time.layer[..., int(first)] if name == "mode" else batch.time.layer.min(axis=3)
-    total = stages + modes.min(axis=1) @ every
-    if name == "count":
-        plain = stages + batch.time.layer[..., NONE].min(axis=1) @ every
-        total = plain + first * batch.shape.stages * price(batch, NONE, FULL).min(axis=(1, 2))
-    slowest = np.ceil(total / batch.shape.stages)
-    result: FloatArray = batch.slope * slowest + np.maximum(total, slowest)
-    return result
-
-
-def quick_tail(batch: Batch, level: Level) -> FloatArray:
-    """Work after the last micro-batch of a level, at least, with what does not depend on the layout. (n,) [ticks]"""
-    layers, time = batch.shape.num_layers, batch.time
-    tail = time.stage_tail.max(axis=1) + np.minimum(time.layer_tail.min(axis=(1, 2)), 0) * layers
-    if batch.shape.offloads:
-        tail = tail + np.minimum(time.layer_offload.min(axis=(1, 2)), 0) * layers
-        tail = np.maximum(tail, offload.least_offload_tail(batch, level))
-    result: FloatArray = tail + batch.time.fixed
-    return result
+    return Bounds(lower=lower, upper=upper, way=tuple(chosen))
 
 
 def _bounds(
@@ -114,7 +106,7 @@ def _bounds(
     if tables.batch.shape.fixed:
         return fixed(tables.batch, stages, level)
     if tables.batch.shape.kinds == 1:
-        return free(tables.batch, stages, level)
+        return free(tables.batch, stages, level, most)
     return split(tables.batch, stages, level, most)
 
 

@@ -10,6 +10,7 @@ from solver.bounds import offload, partition
 from solver.bounds.batch import Batch, windows
 from solver.bounds.free import by_length, counts_of, greedy_layers, slowest_stage, sum_bound
 from solver.bounds.offload import Level
+from solver.bounds.quick import least_total
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +53,47 @@ def fixed(batch: Batch, stages: Stages, level: Level) -> Pair:
     return lower, np.where(host, upper, np.inf)
 
 
-def free(batch: Batch, stages: Stages, level: Level) -> Pair:
-    """Free layers of one kind."""
+def free(batch: Batch, stages: Stages, level: Level, most: FloatArray) -> Pair:
+    """Free layers of one kind: a division is looked for in rows whose bound is at most `most`."""
     tau = slowest_stage(by_length(batch, stages.times), batch.shape.num_layers)
     total = sum_bound(batch, stages.times)
     tau = np.maximum(tau, np.ceil(total / batch.shape.stages))
     lower = objective(batch, tau, np.maximum(total, tau), _least_tail(batch, stages, level))
-    return lower, _value(batch, stages, level)
+    upper = np.full(len(batch), np.inf)
+    at = np.nonzero(lower <= most)[0]
+    if len(at):
+        upper[at] = _value(batch.take(at), stages.take(at), level)
+    return lower, upper
 
 
 def split(batch: Batch, stages: Stages, level: Level, most: FloatArray) -> Pair:
     """Free layers of several kinds: rows whose first bound is at most `most` are divided exactly."""
     tau = slowest_stage(by_length(batch, stages.times), batch.shape.num_layers)
-    total = batch.time.stage.sum(axis=1) + batch.time.layer.min(axis=(1, 3)) @ counts_of(batch.shape)
+    total = least_total(batch, ("each", 0, 0))
     least = _least_tail(batch, stages, level)
     lower, upper = objective(batch, tau, np.maximum(total, tau), least), np.full(len(batch), np.inf)
     at = np.nonzero(lower <= most)[0]
     if len(at):
-        lower[at] = _divided(batch.take(at), stages.take(at), least[at])
+        lower[at] = _divided(batch.take(at), stages.take(at), least[at], most[at])
         at = at[lower[at] <= most[at]]
     if len(at):
         upper[at] = _value(batch.take(at), stages.take(at), level)
     return lower, upper
 
 
-def _divided(batch: Batch, stages: Stages, least: FloatArray) -> FloatArray:
-    """Each part of the objective at its own least over all divisions. (n,)"""
-    times = stages.times
-    tau = partition.least_maximum(batch, times)
-    total, _ = partition.least_sum(batch, times)
-    tail = partition.least_maximum(batch, np.where(np.isfinite(times), stages.low_tail, np.inf))
-    return objective(batch, np.maximum(tau, np.ceil(total / batch.shape.stages)), total, np.maximum(tail, least))
+def _divided(batch: Batch, stages: Stages, least: FloatArray, most: FloatArray) -> FloatArray:
+    """Each part of the objective at its own least over all divisions, one after the other while within `most`. (n,)"""
+    tau = partition.least_maximum(batch, stages.times)
+    total = least_total(batch, ("each", 0, 0))
+    lower = objective(batch, tau, np.maximum(total, tau), least)
+    at = np.nonzero(lower <= most)[0]
+    if len(at):
+        part, cut, slowest = batch.take(at), stages.take(at), tau[at]
+        total, _ = partition.least_sum(part, cut.times)
+        slowest = np.maximum(slowest, np.ceil(total / batch.shape.stages))
+        tail = partition.least_maximum(part, np.where(np.isfinite(cut.times), cut.low_tail, np.inf))
+        lower[at] = objective(part, slowest, total, np.maximum(tail, least[at]))
+    return lower
 
 
 def _least_tail(batch: Batch, stages: Stages, level: Level) -> FloatArray:

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from solver.bounds.holding import may_win
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import layout_of, row_bounds
 from solver.inner import solve_row
@@ -81,3 +82,17 @@ def test_cutoffs_and_limits_change_nothing_but_what_they_forbid(seed: int) -> No
     assert solve_row(row, "time", most=best - 1, deterministic_time=10.0).layout is None
     for limit in (best - 1.0, float(best), best * 2.0):
         assert row_bounds(rows, np.array([limit])).lower[0] <= best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_limit_that_a_layout_meets_rules_its_row_out(seed: int) -> None:
+    rows = batch(seed)
+    fastest = np.full(len(rows), np.inf)
+    for i in range(len(rows)):
+        row = rows.row(i)
+        fastest[i] = min((paid.time for paid in map(partial(pay, row), layouts(row)) if paid.fits), default=np.inf)
+    met = np.isfinite(fastest)
+    limit = np.where(met, fastest, 1.0)
+    assert may_win(rows, limit)[met].all()
+    assert (row_bounds(rows, limit).lower <= fastest).all()
+    assert (row_bounds(rows, limit - 1).lower[met] <= fastest[met]).all()
