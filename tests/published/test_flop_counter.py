@@ -19,16 +19,6 @@ pytestmark = pytest.mark.torch
 
 LAYERS, SEQUENCE, BATCH = 2, 256, 2
 DENSE = ("llama-3-8b", "gpt2", "opt-125m", "pythia-70m", "qwen3-0.6b", "gemma-2b")
-    "llama-2-7b",
-    "llama-3-8b",
-    "gpt2",
-    "opt-125m",
-    "pythia-70m",
-    "qwen2.5-0.5b",
-    "qwen3-0.6b",
-    "gemma-2b",
-    "phi-1",
-)
 MIXTURE = {
     "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 160,
     "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
