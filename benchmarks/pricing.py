@@ -47,7 +47,7 @@ def candidates(count: int) -> Strategy:
         name: draw.integers(0, 2, count)
         for name in (
             "sequence_parallel", "optimizer_offload", "parameter_offload", "activation_offload",
-            "communication_overlap", "fused_kernels", "cuda_graph", "compile",
+            "communication_overlap", "expert_overlap", "fused_kernels", "cuda_graph", "compile",
         )
     }  # fmt: skip
     return Strategy(

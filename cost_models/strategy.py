@@ -36,6 +36,7 @@ class Strategy:
     parameter_offload: Integer
     activation_offload: Integer
     communication_overlap: Integer
+    expert_overlap: Integer
     fused_kernels: Integer
     cuda_graph: Integer
     compile: Integer
@@ -88,6 +89,7 @@ class Strategy:
             parameter_offload=int(c.parameter_offload),
             activation_offload=int(c.activation_offload),
             communication_overlap=int(c.communication_overlap),
+            expert_overlap=int(c.expert_overlap),
             fused_kernels=int(c.fused_kernels),
             cuda_graph=int(c.cuda_graph),
             compile=int(c.compile),
@@ -114,6 +116,7 @@ class Strategy:
             "attention": ATTENTIONS[int(self.attention)],
             "cross_entropy": CROSS_ENTROPIES[int(self.cross_entropy)],
             "communication_overlap": bool(self.communication_overlap),
+            "expert_overlap": bool(self.expert_overlap),
             "fused_kernels": bool(self.fused_kernels),
             "cuda_graph": bool(self.cuda_graph),
             "compile": bool(self.compile),

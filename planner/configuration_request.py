@@ -49,6 +49,7 @@ class ConfigurationRequest(Spec):
     cuda_graph: bool = False
     compile: bool = False
     communication_overlap: bool = True
+    expert_overlap: bool = False
     lora: LoraSpec | None = None
 
     @field_validator("backend", mode="before")

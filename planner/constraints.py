@@ -58,6 +58,7 @@ DECISIONS: Final[Mapping[str, Decision]] = {
     "cuda_graph": _FLAG,
     "compile": _FLAG,
     "communication_overlap": _FLAG,
+    "expert_overlap": _FLAG,
 }
 """Every decision that a request may restrict."""
 
@@ -97,6 +98,7 @@ class Constraints(Spec):
     cuda_graph: Domain | None = _domain("CUDA graphs")
     compile: Domain | None = _domain("torch.compile")
     communication_overlap: Domain | None = _domain("overlap of communication with compute")
+    expert_overlap: Domain | None = _domain("tokens travel to experts beside the compute of another micro-batch")
     oom_risk: float = Field(default=0.01, ge=1e-9, lt=0.5)
     """Largest accepted probability of running out of memory."""
     max_step_seconds: PositiveFloat | None = None

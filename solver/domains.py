@@ -38,6 +38,7 @@ FLAGS: Final = (
     "parameter_offload",
     "activation_offload",
     "communication_overlap",
+    "expert_overlap",
     "fused_kernels",
     "cuda_graph",
     "compile",
@@ -148,6 +149,7 @@ def default_domains(job: Job, pools: Sequence[int] | None = None) -> Domains:
         "activation_offload": (False,),
         # Some back ends run Muon only without overlap.
         "communication_overlap": (True, False) if training.optimizer == "muon" else (True,),
+        "expert_overlap": (False,),
         "fused_kernels": (True,),
         "cuda_graph": (False,),
         "compile": (False,),

@@ -73,6 +73,9 @@ class Configuration(Spec):
     cuda_graph: bool = False
     compile: bool = False
     communication_overlap: bool = True
+    expert_overlap: bool = False
+    """Tokens travel to experts and back beside the compute of another micro-batch; with CUDA graphs, the whole step is
+    one graph."""
     lora: LoraSpec | None = None
 
     @property

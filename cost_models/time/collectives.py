@@ -61,7 +61,7 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
         per_node=per_node,
         nodes=np.ceil(size / per_node),
         link_rate=choose(joined, direct, bridged),
-        network_rate=network.bandwidth * frame.factor("network_efficiency", network.name, "default") / cards,
+        network_rate=network.bandwidth * network_efficiency(frame) / cards,
         link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
         network_latency=network.latency_seconds + frame.factor("network_step_seconds", network.name, "default"),
     )
@@ -99,6 +99,20 @@ def link_efficiency(frame: Frame) -> float:
     link = frame.job.pool.intra_node_link
     kinds = ("pcie",) if link.name.startswith("pcie") or link.shared_by_node else ()
     return frame.factor("link_efficiency", link.name, *kinds, *device_keys(frame.device))
+
+
+def network_efficiency(frame: Frame) -> float:
+    """Sustained over published rate between nodes.
+
+    Fabrics of the 400 Gb/s generation route adaptively, a rail for each device, and their cards read device memory
+    over PCIe gen5; older ones lose more to congestion and to the host.
+    Source: NVIDIA DGX SuperPOD reference architecture (H100), rail-optimised fabric; values fitted.
+    """
+    pool = frame.job.pool
+    network = pool.inter_node_link
+    card = network.bandwidth / (pool.gpus_per_node if network.shared_by_node else 1.0)
+    generation = ("400g",) if card >= frame.factor("fast_network_bandwidth") else ()
+    return frame.factor("network_efficiency", network.name, *generation, "default")
 
 
 @lru_cache(maxsize=4096)

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from cost_models import catalog
 from cost_models.arrays import choose
 from cost_models.parameters import Split, Weight, local_parameters
+from cost_models.specs.choices import BACKENDS, PRECISIONS
 from cost_models.time.collectives import Group, expert_replica_group, reduce_scatter_seconds, replica_group
 from cost_models.time.compression import kernel_seconds, wire_bytes
-from cost_models.time.frame import Frame, once, overlapped
+from cost_models.time.frame import Frame, lookup, once, overlapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,17 @@ def local(frame: Frame, weights: Iterable[Weight]) -> Local:
 
 @once
 def reduce_bytes(frame: Frame) -> Any:
-    """Bytes per parameter of a gradient reduction, after compression. [bytes]"""
-    full = choose(frame.precision_is("fp32"), 4.0, frame.by_backend("reduce_bytes_per_parameter"))
-    return wire_bytes(frame, full)
+    """Bytes per parameter of a gradient reduction, after compression. [bytes]
+
+    The width before compression is a fact of the framework, the same that its memory ledger reads.
+    """
+    return wire_bytes(frame, lookup(frame.strategy.backend, BACKENDS, lambda name: _reduced_width(frame, name)))
+
+
+def _reduced_width(frame: Frame, backend: str) -> Any:
+    widths = {str(precision): layout.reduce for precision, layout in catalog.framework(backend).layouts.items()}
+    # A precision that the back end cannot run is no candidate; legality drops the row.
+    return lookup(frame.strategy.precision, PRECISIONS, lambda precision: widths.get(precision, 4.0))
 
 
 @once

@@ -13,19 +13,23 @@ def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
     25 to 40 operators of 10 to 25 microseconds each, so a property of framework and host, not of the GPU. Routing
     issues many small kernels, 4-bit weights one dequantisation per matrix, each tensor-parallel peer a few more, each
     step around the context-parallel ring its own attention and correction.
-    CUDA graphs replay the kernels of a layer with few calls; torch.compile fuses some away.
-    Source: PyTorch, arXiv:1912.01703 section 5.1 (host queues kernels ahead of the device); values fitted.
+    CUDA graphs replay the kernels of a layer with few calls; torch.compile fuses some away. Experts get another number
+    of tokens each step, so that only a graph of the whole step, over padded buffers, takes them in. Exchange beside
+    compute cuts a layer into parts that are launched one by one, its weight gradients apart.
+    Source: PyTorch, arXiv:1912.01703 section 5.1 (host queues kernels ahead of the device); Megatron-LM
+    `core/transformer/cuda_graphs.py`, `core/models/common/model_chunk_schedule_plan.py`; values fitted.
     """
     base = _base(frame)
-    if kind.mlp == "moe":
-        base = base * frame.factor("moe_launch_factor")
+    experts = (frame.factor("moe_launch_factor") - 1) * base if kind.mlp == "moe" else 0.0
     if frame.job.training.method == "qlora":
         base = base + frame.factor("launch_seconds_quantized")
     base = base + (frame.tp - 1) * frame.factor("launch_seconds_per_peer")
     base = base + (frame.cp - 1) * frame.factor("launch_seconds_per_ring_step")
     graph = choose(frame.column("cuda_graph") > 0, frame.factor("cuda_graph_launch"), 1.0)
     compiled = choose(frame.column("compile") > 0, frame.factor("compiled_launch"), 1.0)
-    return base * graph * compiled
+    beside = frame.column("expert_overlap") > 0
+    parts = choose(beside, frame.factor("expert_overlap_launch"), 1.0)
+    return parts * (base * graph * compiled + experts * choose(beside, graph, 1.0))
 
 
 def _base(frame: Frame) -> Any:

@@ -75,7 +75,8 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     ring_forward, hidden_forward = overlapped(core.forward, ring, ring_share, 0.0)
     # Keys and values travel again, and their gradients with them.
     ring_backward, hidden_backward = overlapped(core.backward, 2 * ring, ring_share, 0.0)
-    expert_share = np.maximum(frame.factor("all_to_all_exposed"), all_share)
+    beside = frame.overlap & (frame.column("expert_overlap") > 0)
+    expert_share = choose(beside, frame.factor("all_to_all_exposed"), 1.0)
     issue = launch.pass_seconds(frame, kind) + core.launch
     times = backward_passes(frame)
     products, gradients = linear + experts.gemm + adapters, times * (linear + experts.gemm) + 2 * adapters

@@ -87,7 +87,8 @@ FRAMEWORKS: Final = (
         r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules=True, memory_unit="GiB"
     ),
     FrameworkReading(r"automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, kin=True),
-    FrameworkReading(r"megatron-bridge|nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
+    FrameworkReading(r"megatron-bridge", "megatron", _ALL, zero_stage=1, sequence_parallel=True, reduce_bytes=2.0),
+    FrameworkReading(r"nemo", "megatron", _ALL, zero_stage=1, sequence_parallel=True),
     FrameworkReading(
         r"megatron-core ci", "megatron", _ALL, recompute="none", overlap=False, dropout=True, functional_test=True
     ),

@@ -242,11 +242,13 @@ def _configuration(
         precision=precision_of(row)[0],
         attention=attention,
         cross_entropy=_cross_entropy(row, reading, backend, degrees.tp),
+        gradient_compression="bf16" if reading.reduce_bytes == 2.0 else "none",
         optimizer=training.optimizer,
         fused_kernels=backend != "ddp",
         cuda_graph=flag(row, "cuda_graph") is True,
         compile=flag(row, "compile") is True,
         communication_overlap=reading.overlap if overlap is None else overlap,
+        expert_overlap=flag(row, "expert_overlap") is True,
         lora=training.adapters,
     )
     return configuration, (of_recompute, of_attention)

@@ -38,6 +38,7 @@ TOKENS: Final[Mapping[str, str]] = {
     "compile": "yes or no: torch.compile",
     "cuda_graph": "yes or no",
     "communication_overlap": "yes or no: gradients are exchanged while the backward pass runs",
+    "expert_overlap": "yes or no: tokens travel to experts and back beside the compute of another micro-batch",
     "memory_unit": "GB (10^9) or GiB (2^30): unit of peak_mem_gb",
     "memory_ranks": "all, or last (the last pipeline stage only)",
     "memory_includes": "eval: the peak covers evaluation",

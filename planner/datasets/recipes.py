@@ -26,8 +26,9 @@ def with_recipe(row: Measurement) -> Measurement:
         named = re.search(book["pattern"], row.notes)
         if named is None:
             continue
+        name = book.get("named", "{match}").format(match=named.group(1), **row.model_dump(exclude={"facts"}))
         for recipe in book["recipes"]:
-            if re.fullmatch(recipe["name"], named.group(1)):
+            if re.fullmatch(recipe["name"], name):
                 facts = {key: str(value) for key, value in recipe["facts"].items()}
                 return row.model_copy(update={"facts": {**facts, **row.facts}})
     return row

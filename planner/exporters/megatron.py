@@ -39,6 +39,10 @@ class MegatronExporter:
         if c.lora is not None:
             losses.append("lora: pretrain_gpt.py trains all weights")
         losses += _recompute_losses(c)
+        if c.cuda_graph and c.expert_overlap:
+            losses.append("one CUDA graph of the whole step: Megatron-LM takes experts into it from core 0.18 on")
+        if c.expert_overlap and any(stage.recompute.full for stage in c.stages):
+            losses.append("full recompute with expert_overlap: --overlap-moe-expert-parallel-comm excludes it")
         if _layers_of_all(c) is not None and c.virtual_pipeline_stages > 1:
             losses.append(f"unequal stages of {c.virtual_pipeline_stages} virtual stages each: no flag divides them")
         return tuple(losses)
@@ -49,7 +53,7 @@ class MegatronExporter:
         c, least = plan.configuration, "0.12"
         for known_since, used in (
             ("0.13", _layers_of_all(c) is not None),
-            ("0.14", c.zero_stage > 1),
+            ("0.14", c.zero_stage > 1 or c.expert_overlap),
             ("0.15", c.cuda_graph),
             ("0.16", c.optimizer == "muon" or c.tensor_parallel > plan.request.model.num_key_value_heads),
         ):
@@ -106,6 +110,8 @@ def megatron_flags(c: Configuration, options: ExportOptions, *, dropout: float =
         flags += ["--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl te"]
     if c.cuda_graph:
         flags.append("--cuda-graph-impl local")
+    if c.expert_overlap:
+        flags += ["--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"]
     return flags + _sharding(c) + _recompute(c) + _offload(c)
 
 

@@ -28,6 +28,8 @@ LEAST: Final[Mapping[str, Mapping[str, float]]] = {
 seen them, and hosts, releases and settings that a new table does not print add to its errors. Pairs that no source has
 were covered in one case of three by the quantiles alone.
 """
+NARROWEST: Final = 1.01
+"""The same of every interval: where all runs were slower than predicted, it still holds the prediction."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _interval_factors(name: str, misses: Sequence[Missed], text: str) -> dict[st
         else:
             high = quantile(np.abs(errors), weight, min(1.0, share * (1 + 1 / max(len(misses), 1))))
             low = -high
-        least = np.log(LEAST.get(name, {}).get(level, 1.0))
+        least = np.log(LEAST.get(name, {}).get(level, NARROWEST))
         source = f"quantiles of {len(misses)} log errors where {text}, every source alike"
         for side, value in (("low", min(low, -least)), ("high", max(high, least))):
             found[f"step_time_{side}.{name}.{level}"] = Factor(value=float(f"{exp(value):.3g}"), source=source)

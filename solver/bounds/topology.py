@@ -18,7 +18,10 @@ from solver.problem import Problem
 from solver.rows import Prices, layer_counts
 from solver.space import BackendSpace, every_topology, strategies
 
-_COMPUTE = ("precision", "attention", "cross_entropy", "fused_kernels", "cuda_graph", "compile", "sequence_parallel")
+_COMPUTE = (
+    "precision", "attention", "cross_entropy", "fused_kernels", "cuda_graph", "compile", "sequence_parallel",
+    "expert_overlap",
+)  # fmt: skip
 """Features that change how a micro-batch is computed; the floor takes the best of each combination on offer."""
 
 

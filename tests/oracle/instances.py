@@ -107,6 +107,7 @@ def instance(seed: int) -> Instance:
         "parameter_offload": [False, True] if offload and backend != "megatron" else [False],
         "activation_offload": [False],
         "communication_overlap": [True],
+        "expert_overlap": [False],
         "fused_kernels": [True],
         "cuda_graph": [False],
         "compile": [False],

@@ -124,4 +124,5 @@ def configurations(draw: st.DrawFn, job: Job) -> Configuration:
         cuda_graph=draw(st.booleans()),
         compile=draw(st.booleans()),
         communication_overlap=draw(st.booleans()),
+        expert_overlap=draw(st.booleans()),
     )

@@ -105,6 +105,23 @@ def test_a_recipe_states_what_the_row_leaves_to_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("notes", "gpu", "precision", "graph", "overlap"),
+    [
+        ("26.06 NeMo Container; Pre-Training Performance", "GB200", "MXFP8", "yes", "yes"),
+        ("26.02.01 NeMo Container; Pre-Training Performance", "GB200", "MXFP8", "yes", None),
+        ("26.04 NeMo Container; Pre-Training Performance", "H100-80GB-SXM", "FP8", None, "yes"),
+        ("26.04 NeMo Container; Pre-Training Performance", "B200", "MXFP8", None, None),
+        ("26.06 NeMo Container; SFT Performance", "GB200", "MXFP8", None, None),
+    ],
+)
+def test_a_recipe_goes_by_release_model_device_and_precision(
+    notes: str, gpu: str, precision: str, graph: str | None, overlap: str | None
+) -> None:
+    found = with_recipe(row(notes, model="Qwen3_235B_a22B", gpu=gpu, precision=precision, micro_batch=1)).facts
+    assert (found.get("cuda_graph"), found.get("expert_overlap")) == (graph, overlap)
+
+
+@pytest.mark.parametrize(
     ("first", "stages", "split"),
     [(2, 4, (2, 4, 4, 2)), (3, 4, (3, 3, 3, 3)), (6, 2, (6, 6)), (4, 3, (4, 4, 4)), (5, 3, (5, 4, 3))],
 )

@@ -59,6 +59,7 @@ BASE: dict[str, Any] = {
     "parameter_offload": False,
     "activation_offload": False,
     "communication_overlap": True,
+    "expert_overlap": False,
     "fused_kernels": True,
     "cuda_graph": False,
     "compile": False,

@@ -30,6 +30,7 @@ COMMON: tuple[Case, ...] = (
 )
 OWN: dict[str, tuple[Case, ...]] = {
     "deepspeed": (
+        ("no-expert-overlap", {"expert_overlap": True}),
         ("zero-with-pipeline", {"pipeline_parallel": 2, "zero_stage": 2}),
         ("zero-with-tensor-parallel", {"tensor_parallel": 2, "zero_stage": 3}),
         ("tensor-parallel-with-pipeline", {"tensor_parallel": 2, "pipeline_parallel": 2}),
@@ -51,6 +52,11 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("optimizer-known", {"optimizer": "1-bit-adam"}),
     ),
     "megatron": (
+        ("expert-overlap-needs-experts", {"num_experts": 8, "expert_overlap": True}),
+        (
+            "expert-overlap-needs-interleaving",
+            {"num_experts": 8, "expert_parallel": 2, "expert_overlap": True, "pipeline_parallel": 2},
+        ),
         ("zero-stages-with-pipeline", {"zero_stage": 2, "pipeline_parallel": 2}),
         ("sharded-optimizers", {"zero_stage": 3, "optimizer": "muon", "communication_overlap": False}),
         ("muon-unsharded", {"optimizer": "muon", "zero_stage": 1}),
@@ -72,6 +78,7 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("plain-logits", {"softcap": True}),
     ),
     "fsdp": (
+        ("no-expert-overlap", {"expert_overlap": True}),
         ("sharding", {"zero_stage": 1}),
         ("zero-3-with-pipeline", {"pipeline_parallel": 2}),
         ("precisions", {"precision": "fp16"}),
@@ -88,6 +95,7 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("adapters-without-pipeline", {"method": "lora", "pipeline_parallel": 2, "zero_stage": 2}),
     ),
     "ddp": (
+        ("no-expert-overlap", {"expert_overlap": True}),
         ("data-parallel-only", {"tensor_parallel": 2}),
         ("no-sharding", {"zero_stage": 1}),
         ("no-offload", {"optimizer_offload": True}),
@@ -98,6 +106,7 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("optimizer-known", {"optimizer": "1-bit-adam"}),
     ),
     "megatron-deepspeed": (
+        ("no-expert-overlap", {"expert_overlap": True}),
         ("zero-with-pipeline", {"pipeline_parallel": 2, "zero_stage": 2}),
         ("no-sequence-parallel", {"tensor_parallel": 2, "sequence_parallel": True}),
         ("no-context-parallel", {"context_parallel": 2}),

@@ -8,6 +8,7 @@ from cost_models.time.collectives import (
     all_to_all_seconds,
     group,
     hops,
+    network_efficiency,
     reduce_scatter_seconds,
     replica_group,
 )
@@ -55,10 +56,19 @@ def test_groups_that_cross_one_host_bridge_share_it() -> None:
 
 def test_a_network_card_that_a_node_shares_is_divided() -> None:
     """One card for eight devices gives each an eighth."""
-    own = job(nodes=2, inter_node_link={"name": "x", "bandwidth": "100GB/s", "shared_by_node": False})
-    one = job(nodes=2, inter_node_link={"name": "x", "bandwidth": "100GB/s", "shared_by_node": True})
+    own = job(nodes=2, inter_node_link={"name": "x", "bandwidth": "20GB/s", "shared_by_node": False})
+    one = job(nodes=2, inter_node_link={"name": "x", "bandwidth": "20GB/s", "shared_by_node": True})
     rates = [group(frame(j), 16, 1).network_rate for j in (own, one)]
     assert rates[0] == pytest.approx(8 * rates[1])
+
+
+def test_fabrics_of_the_400_gigabit_generation_sustain_more() -> None:
+    """A share of its own for cards from that rate on, whether it is a device's or a node's divided."""
+    fast = job(nodes=2, inter_node_link={"name": "x", "bandwidth": "400Gb/s", "shared_by_node": False})
+    slow = job(nodes=2, inter_node_link={"name": "x", "bandwidth": "200Gb/s", "shared_by_node": False})
+    one = job(nodes=2, inter_node_link={"name": "x", "bandwidth": "400Gb/s", "shared_by_node": True})
+    shares = [network_efficiency(frame(j)) for j in (fast, slow, one)]
+    assert shares[0] > shares[1] == shares[2]
 
 
 def test_a_rack_of_72_is_one_domain() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cost_models.job import Job
 from cost_models.specs.model import LayerKind, MoeSpec
-from cost_models.time.data_parallel import Cover, step_seconds, traffic
+from cost_models.time.data_parallel import Cover, reduce_bytes, step_seconds, traffic
 from cost_models.time.layer import layer_cover, layer_parameters, layer_work
 from cost_models.time.moe import distinct_nodes
 from cost_models.time.pipeline import boundary_seconds, wire_seconds
@@ -106,7 +106,7 @@ def test_tokens_sent_to_experts_hide_behind_the_layer() -> None:
     """An all-to-all over a slow network waits for what the layer does not cover."""
     moe = MoeSpec(num_experts=32, num_experts_per_tok=2, moe_intermediate_size=512)
     of = slow(1, model=GPT.model_copy(update={"moe": moe, "layers": (LayerKind(mlp="moe"),) * 32}))
-    found = ledger(of, expert_parallel=32, data_parallel=32, zero_stage=1)
+    found = ledger(of, expert_parallel=32, data_parallel=32, zero_stage=1, expert_overlap=True)
     assert found.hidden["expert_parallel"] <= sum(found.exposed[name] for name in COMPUTE)
     assert found.exposed["expert_parallel"] > found.hidden["expert_parallel"]
 
@@ -117,3 +117,31 @@ def test_a_token_crosses_once_to_each_node() -> None:
         draws = list(product(range(nodes), repeat=k))
         counted = sum(len(set(draw)) for draw in draws) / len(draws) / k
         assert float(distinct_nodes(float(nodes), k)) == pytest.approx(counted)
+
+
+def test_experts_exchange_in_the_open_unless_another_micro_batch_runs_beside_them() -> None:
+    """Overlap hides all but a share of the exchange, and cuts a layer into parts that cost launches."""
+    moe = MoeSpec(num_experts=32, num_experts_per_tok=2, moe_intermediate_size=4096)
+    of = job(model=GPT.model_copy(update={"moe": moe, "layers": (LayerKind(mlp="moe"),) * 32}))
+    args = {"data_parallel": 8, "expert_parallel": 8, "zero_stage": 1, "micro_batch_size": 8}
+    open_, beside = ledger(of, **args), ledger(of, **args, expert_overlap=True)
+    assert open_.hidden["expert_parallel"] == 0
+    assert beside.exposed["expert_parallel"] < 0.5 * open_.exposed["expert_parallel"]
+    assert beside.exposed["expert_parallel"] + beside.hidden["expert_parallel"] == pytest.approx(
+        open_.exposed["expert_parallel"]
+    )
+    short = {**args, "micro_batch_size": 1}
+    small = job(model=of.model, sequence_length=128)
+    assert ledger(small, **short, expert_overlap=True).step_seconds > ledger(small, **short).step_seconds
+
+
+def test_gradients_travel_in_the_width_that_the_framework_states() -> None:
+    """FSDP2 reduces fp32, half as much when asked for bf16; DeepSpeed reduces 16 bits."""
+    of = slow(1)
+    widths = {
+        (backend, compression): float(
+            reduce_bytes(frame(of, backend=backend, data_parallel=32, zero_stage=2, gradient_compression=compression))
+        )
+        for backend, compression in (("fsdp", "none"), ("fsdp", "bf16"), ("deepspeed", "none"))
+    }
+    assert widths == {("fsdp", "none"): 4, ("fsdp", "bf16"): 2, ("deepspeed", "none"): 2}

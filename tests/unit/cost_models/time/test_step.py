@@ -32,7 +32,7 @@ def test_the_head_slows_the_last_stage() -> None:
     """Its three vocabulary products make the last of even stages the slowest."""
     found = ledger(job(nodes=4), tensor_parallel=8, pipeline_parallel=4, gradient_accumulation_steps=8)
     assert found.stage_seconds[3] == max(found.stage_seconds)
-    assert found.stage_seconds[3] > 1.05 * found.stage_seconds[1]
+    assert found.stage_seconds[3] > 1.03 * found.stage_seconds[1]
 
 
 def test_full_recompute_repeats_the_tensor_parallel_reductions() -> None:
