@@ -19,7 +19,7 @@ from planner.datasets.header import read_directory
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import HELD_OUT, Sample, held_out, samples
 from planner.fitting.fit import Fitted, fitted
-from planner.fitting.left_out import LOOSER, sources_left_out
+from planner.fitting.left_out import LOOSER, sources_left_out, with_looser_priors
 from planner.fitting.robust import Problem, solve
 from planner.fitting.shipping import folder
 from planner.validate import ValidationReport, validate
@@ -216,6 +216,15 @@ def unseen(result: Fitted, found: Sequence[Sample]) -> list[str]:
     return table(("source left out", "rows", "median", "mean", "bias", f"median, priors {LOOSER:.0f} x as wide"), rows)
 
 
+def looser(result: Fitted, found: Sequence[Sample]) -> str:
+    """What the held-out rows lose when priors say less."""
+    tight, loose = with_looser_priors(result, found)
+    return (
+        f"With priors {LOOSER:.0f} times as wide the held-out rows are predicted to {percent(loose[0])} in the median "
+        f"and {percent(loose[1])} on average, instead of {percent(tight[0])} and {percent(tight[1])}"
+    )
+
+
 def picture(report: ValidationReport, quantity: str, title: str, unit: str, scale: float, file: Path) -> None:
     """Predicted against measured, logarithmic, with the line of equality and 10 % either side."""
     points = [
@@ -278,6 +287,7 @@ def document(*, quick: bool) -> str:
         "time_coverage": coverage(report, "step_time"),
         "held_time_coverage": coverage(held, "step_time"),
         "unseen": unseen(result, found),
+        "looser": looser(result, found),
         "ranking": ranking(report),
         "noise": f"{calibration('ranking_noise'):.0%}",
         "noise_source": calibration.factors["ranking_noise"].source,
