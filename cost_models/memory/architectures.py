@@ -24,7 +24,10 @@ def known() -> dict[str, ArchitectureFacts]:
 
 def architecture(model: ModelSpec) -> ArchitectureFacts:
     """The facts of a model's code. An unknown one is taken for the block that its numbers describe."""
-    return known().get(model.model_type) or generic(model)
+    facts = known().get(model.model_type)
+    if facts is None:
+        return generic(model)
+    return generic(model).model_copy(update=facts.model_dump(exclude_unset=True)) if facts.by_numbers else facts
 
 
 def fused_names(facts: ArchitectureFacts) -> frozenset[str]:

@@ -60,6 +60,8 @@ class Attention(Blocks):
             if self._spelled_out(k):
                 return self._math(q, k, v, heads)
             mask = width(1.0, MASK) if self.variant.masked else None
+            if self.facts.repeated_heads:
+                k, v = op.repeat(tape, k, q.width), op.repeat(tape, v, self._values(q, v))
             if mask is not None and not self.facts.ungrouped:
                 single = self.model.num_key_value_heads == 1
                 k = op.repeat(tape, k, q.width, single=single)
@@ -128,7 +130,7 @@ class Attention(Blocks):
         q_width, kv_width = width(model.query_width, TENSOR), width(model.key_value_width, KEY_VALUE)
         if facts.projections == "fused":
             self.tape.part = "norm"
-            joined = self.linear(x, "q_proj", q_width + 2 * kv_width)
+            joined = self.linear(x, "q_proj", q_width + 2 * kv_width, self._part_adapted(q_width, kv_width))
             self.tape.part = "attention"
             q, k, v = op.split(tape, joined, [q_width, kv_width, kv_width])
             if facts.values_copied:
@@ -150,6 +152,13 @@ class Attention(Blocks):
         out = self.linear(self.attend(q, k, v, model.num_attention_heads), "o_proj", width(model.hidden_size, SEQUENCE))
         tape.until_now(q, k, v)
         return out
+
+    def _part_adapted(self, q_width: Width, kv_width: Width) -> Width | None:
+        """Columns of the fused product that have an adapter, where it is padded and not all of them have one."""
+        widths = {"q_proj": q_width, "k_proj": kv_width, "v_proj": kv_width}
+        adapted = [each for name, each in widths.items() if name in self.variant.targets]
+        some = self.facts.padded_adapters and 0 < len(adapted) < len(widths)
+        return sum(adapted[1:], adapted[0]) if some else None
 
     def _latent(self, x: Value) -> Value:
         """Multi-head latent attention with keys and values expanded. Source: arXiv:2405.04434, equations 9-19."""

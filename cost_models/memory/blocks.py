@@ -41,6 +41,8 @@ class Variant:
     targets: frozenset[str] = frozenset()
     """Weights of the layer that have an adapter."""
     adapter_itemsize: float = 4.0
+    keeps_inputs: bool = False
+    """Products with frozen weights keep their inputs."""
 
 
 @dataclass(slots=True)
@@ -62,18 +64,27 @@ class Blocks:
         """Bytes of a product's operands."""
         return 2.0 if self.variant.autocast else self.variant.itemsize
 
-    def linear(self, x: Value, name: str, elements: Width) -> Value:
-        """A linear map with its adapter, if it has one."""
+    def linear(self, x: Value, name: str, elements: Width, adapted: Width | None = None) -> Value:
+        """A linear map with its adapter, if it has one; of a fused product it may be of part of the columns."""
         tape, variant = self.tape, self.variant
         operand = op.cast(tape, x, self.compute) if variant.autocast else x
         out = op.product(
-            tape, operand, name, elements, trained=self.trained, name=f"{name}_input", cast_weight=variant.autocast
-        )
+            tape, operand, name, elements, trained=self.trained, name=f"{name}_input",
+            gradient="cast" if variant.autocast else "whole", keeps_input=variant.keeps_inputs,
+        )  # fmt: skip
         if variant.lora is None or name not in variant.targets:
             return out
         part, tape.part = tape.part, "adapter"
         adapter = op.cast(tape, x, variant.adapter_itemsize)
+        if variant.lora.dropout:
+            adapter = op.dropout(tape, adapter)
         rank = width(float(variant.lora.rank), WHOLE)
+        if adapted is not None:
+            low = op.product(tape, adapter, f"lora_a.{name}", rank, trained=True, name="adapter_input")
+            part_of = op.product(tape, low, f"lora_b.{name}", adapted, trained=True, name="adapter_rank")
+            result = op.add(tape, out, op.scale(tape, op.placed(tape, part_of, elements)))
+            tape.part = part
+            return result
         low = op.product(tape, adapter, f"lora_a.{name}", rank, trained=True, name="adapter_input")
         high = op.product(tape, low, f"lora_b.{name}", elements, trained=True, name="adapter_rank")
         result = op.cast(tape, op.add(tape, out, op.scale(tape, high)), out.itemsize)

@@ -33,12 +33,13 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
     wide = lora is not None and lora.adapter_dtype == "fp32"
     adapters = choose(wide, 4.0, setting.activation)
     several = setting.materialised & (np.asarray(setting.strategy.micro_batch_size) > 1)
-    columns = (setting.activation, setting.autocast, setting.materialised, adapters, several)
+    kept = setting.fact("kept_frozen_inputs") * (1.0 if setting.quantized else 0.0)
+    columns = (setting.activation, setting.autocast, setting.materialised, adapters, several, kept)
     numbers = [choose(np.isnan(column), 0.0, column) for column in columns]
     code = np.asarray(sum(number * 16.0**i for i, number in enumerate(numbers)))  # each is a whole number below 16
     found = []
     for value in np.unique(code) if code.ndim else [code[()]]:
-        itemsize, autocast, materialised, adapter, several_samples = (value // 16.0**i % 16.0 for i in range(5))
+        itemsize, autocast, materialised, adapter, several_samples, keeps = (value // 16.0**i % 16.0 for i in range(6))
         variant = Variant(
             itemsize=float(itemsize) or 2.0,
             autocast=bool(autocast > 0),
@@ -50,6 +51,7 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
             on_cpu=setting.job.device.kind == "cpu",
             targets=targets,
             adapter_itemsize=float(adapter),
+            keeps_inputs=bool(keeps > 0),
         )
         found.append((code == value, variant))
     return tuple(found)
@@ -134,9 +136,10 @@ def layer(setting: Setting, kind: LayerKind) -> tuple[Saved, ...]:
     nothing = width(0.0, SEQUENCE)
     keys = dict.fromkeys(key for each in saved for key in each)
     sizes = {key: _bytes_of_each(setting, kind, [each.get(key, nothing) for each in saved]) for key in keys}
+    held = setting.fact("held_frozen_inputs")
     entries = [
         Saved(
-            operator=operator, part=part, bytes_per_token=value,
+            operator=operator, part=part, bytes_per_token=value * held if part == "held" else value,
             modes=ALWAYS if part in _KEPT_BY_SELECTIVE else UNLESS_SELECTIVE,
         )
         for (part, operator), value in sizes.items()

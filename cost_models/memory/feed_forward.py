@@ -160,8 +160,9 @@ class FeedForward(Attention):
     def _grouped(self, x: Value, name: str, elements: Width) -> Value:
         operand, adapted = op.cast(self.tape, x, self.compute), name in self.variant.targets
         return op.product(
-            self.tape, operand, name, elements, trained=self.trained or adapted, name="experts", expanded=adapted
-        )
+            self.tape, operand, name, elements, trained=self.trained or adapted, name="experts",
+            gradient="passed" if adapted else "whole",
+        )  # fmt: skip
 
     def _gate(self, joined: Value, inner: Width) -> Value:
         tape = self.tape

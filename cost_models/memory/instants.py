@@ -282,7 +282,12 @@ def _loss_working(pieces: Pieces, stage_class: int, mode: int) -> Terms:
     if stage_class in WITH_HEAD:
         weight = setting.vocabulary * (setting.model.embedding_projection or setting.model.hidden_size)
         trained = 1.0 if setting.adapters is None else 0.0
-        terms |= {**loss_terms(setting), "weight_casts": trained * setting.layout("cast") * weight}
+        expanded = setting.fact("quantized_head") * setting.compute * weight if setting.quantized else 0.0
+        terms |= {
+            **loss_terms(setting),
+            "dequantized_weights": expanded,
+            "weight_casts": trained * setting.layout("cast") * weight,
+        }
     else:
         output = setting.activation * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         terms["backward_working_set"] = output

@@ -23,7 +23,7 @@ def loss_terms(setting: Setting) -> Terms:
     model, tokens, b = setting.model, setting.tokens, setting.activation
     h, vocabulary = model.hidden_size, setting.vocabulary
     capped = b if model.logit_softcap else 0.0
-    eager_logits = (setting.loss("peak") + setting.fact("kept_outputs") * b + capped) * vocabulary * tokens
+    eager_logits = (_peak(setting) + setting.fact("kept_outputs") * b + capped) * vocabulary * tokens
     chunks = setting.loss("chunks")
     eager_logits = choose(chunks > 1, _chunked(setting, eager_logits / chunks, chunks), eager_logits)
     eager_head = head_kept(setting) * tokens
@@ -56,6 +56,13 @@ def _chunked(setting: Setting, logits: Any, chunks: Any) -> Any:
     gradient = _head_gradient(setting)
     last = setting.activation * setting.vocabulary * setting.tokens / chunks
     return np.maximum(logits + gradient, last + 2.0 * gradient)
+
+
+def _peak(setting: Setting) -> Any:
+    """Bytes per logit at the fullest moment; of a loss in chunks of a sequence only one chunk's gradients are there."""
+    kept, length = setting.loss("kept"), setting.loss("chunk_length")
+    share = choose(length > 0, np.minimum(length / setting.job.training.sequence_length, 1.0), 1.0)
+    return kept + (setting.loss("peak") - kept) * share
 
 
 def _head_gradient(setting: Setting) -> Any:

@@ -5,6 +5,7 @@ formula there.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from cost_models.memory.tape import Run, Storage, Tape, Value, Width
 
@@ -180,24 +181,27 @@ def product(
     *,
     trained: bool,
     name: str = "input",
-    cast_weight: bool = False,
-    expanded: bool = False,
+    gradient: Literal["whole", "cast", "passed"] = "whole",
+    keeps_input: bool = False,
 ) -> Value:
     """`mm` with a weight: the input is kept for the weight's gradient only (`mm_mat1_backward`, `mm_mat2_backward`).
 
-    That of a weight `expanded` from adapters is handed on to their factors.
+    The weight's gradient may be `cast` back to the weight's dtype, or `passed` on to the adapters that it was expanded
+    from.
     """
     out = tape.new(elements, x.itemsize, wanted=x.wanted or trained)
 
     def backward(run: Run, _: Gradients) -> Gradients:
         result = run.new(x.size) if x.wanted else None
-        if expanded:
+        if gradient == "passed":
             run.passed(weight)
         elif trained:
-            run.produced(weight, cast=cast_weight)
+            run.produced(weight, cast=gradient == "cast")
         return (result,)
 
-    tape.record((x,), (out,), [x] if trained else [], backward, name, trained=trained)
+    if keeps_input:
+        tape.frozen_inputs.append(x.storage)
+    tape.record((x,), (out,), [x] if trained or keeps_input else [], backward, name, trained=trained)
     return out
 
 
@@ -247,6 +251,13 @@ def indexed(tape: Tape, x: Value, elements: Width, choices: Width, *, gradients:
         return (run.new(x.size),)
 
     tape.record((x,), (out,), [index], backward, "indices")
+    return out
+
+
+def placed(tape: Tape, x: Value, elements: Width) -> Value:
+    """`index_copy` into zeros: keeps its source, whose gradient is selected (`index_copy` in derivatives.yaml)."""
+    out = tape.new(elements, x.itemsize, wanted=x.wanted)
+    tape.record((x,), (out,), [x], lambda run, _: (run.new(x.size),), "adapter_result")
     return out
 
 

@@ -109,7 +109,7 @@ def adapter_parameters(setting: Setting, weights: Iterable[Weight]) -> Array:
     t = setting.tensor
     result: Array = np.zeros_like(t)
     facts, s = architecture(setting.model), setting.strategy
-    fused = fused_names(facts)
+    fused = frozenset() if facts.padded_adapters else fused_names(facts)
     for w in weights:
         if is_target(w, lora, facts) and w.split is Split.EXPERT:
             # One pair of factors for all experts; a gate fused with its product has twice the rank.
@@ -151,7 +151,12 @@ def held(setting: Setting, weights: tuple[Weight, ...], *, layer: bool) -> Held:
     if not layer:
         module = local(setting, [w for w in shared if w.split is Split.VOCABULARY])
         trained = module if setting.adapters.train_embeddings else 0.0
-        return Held(frozen=local(setting, shared), module=trained, other=trained, small=small)
+        head = local(setting, [w for w in shared if w.name == "lm_head"])
+        head = head * setting.fact("quantized_head") if setting.quantized else 0.0 * head
+        table = local(setting, [w for w in shared if w.name == "embed_tokens"])
+        copies = setting.fact("embedding_copies") * table if setting.quantized else 0.0
+        frozen = local(setting, shared) - head + copies
+        return Held(frozen=frozen, frozen_linear=head, module=trained, other=trained, small=small)
     linear = tuple(w for w in shared if w.linear and w.in_features)
     facts = architecture(setting.model)
     expanded = [w for w in experts if is_target(w, setting.adapters, facts)]

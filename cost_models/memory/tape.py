@@ -97,6 +97,8 @@ class Tape:
 
     nodes: list[Node] = field(default_factory=list)
     part: str = ""
+    frozen_inputs: list[Storage] = field(default_factory=list)
+    """What is kept for products that need no gradient of their weight."""
     locals: list[tuple[int, Storage]] = field(default_factory=list)
     """Until which node a variable of the module's code holds a tensor beyond its last use."""
 

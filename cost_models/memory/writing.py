@@ -41,7 +41,10 @@ def layer_written(model: ModelSpec, kind: LayerKind, variant: Variant) -> Writte
     for storage in tape.saved():
         key = (storage.part, storage.operator)
         saved[key] = saved.get(key, 0.0) + storage.size
-    total = sum(saved.values())
+    if tape.frozen_inputs:
+        inputs = dict.fromkeys(tape.frozen_inputs)
+        saved["held", "frozen_inputs"] = sum((storage.size for storage in inputs), width(0.0, SEQUENCE))
+    total = sum(size for (part, _), size in saved.items() if part != "held")
     run = Run(tape)
     moments = run.all(output)
     before = output.size if run.before is None else run.before

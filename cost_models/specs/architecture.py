@@ -17,6 +17,13 @@ class ArchitectureFacts(Spec):
     """`kernel`: torch's layer_norm in the stream's dtype; `kernel_wide`: the same on an fp32 copy; `rms`: upcast, then
     the weight in the stream's dtype; `rms_wide`: the weight in fp32 too; `written_out`: a LayerNorm of elementary
     operators in fp32."""
+    by_numbers: bool = False
+    """One module for all families: norms and their places follow from the model's numbers."""
+    repeated_heads: bool = False
+    """Keys and values are copied for every query head before fused attention."""
+    padded_adapters: bool = False
+    """An adapter of part of a fused product has factors of its own for each projection, and is copied into zeros, for
+    which backward keeps it."""
     projections: Literal["separate", "fused"] = "separate"
     """`fused`: queries, keys and values are views of one product."""
     values_copied: bool = False

@@ -61,6 +61,9 @@ class CrossEntropyFacts(Spec):
     """Most that lives at once, at the end of forward or the start of backward, the kept ones included."""
     forward: NonNegativeFloat = 0
     """Most that lives in a forward without gradients (evaluation)."""
+    chunk_length: NonNegativeFloat = 0
+    """Tokens of a sequence whose loss is differentiated at once, of logits that are all kept: what the peak has beyond
+    them is theirs alone. 0: all tokens at once."""
     chunks: PositiveInt = 1
     """Parts of the tokens that head and loss are computed for, one after another and again in backward."""
     source: str
@@ -162,6 +165,16 @@ class FrameworkFacts(Spec):
     """Chunks of further forward passes that an interleaved pipeline starts before its warm-up's last backward."""
     loss_variants: Mapping[str, CrossEntropyFacts] = Field(default_factory=dict)
     """Loss implementations that no plan chooses but that measured runs name."""
+    kept_frozen_inputs: bool = False
+    """Whether products with 4-bit weights keep their inputs, of which no gradient needs any: bitsandbytes before
+    0.43.2 (`autograd/_functions.py`, MatMul4Bit: ctx.tensors)."""
+    held_frozen_inputs: NonNegativeFloat = 0
+    """Of such inputs the share of a micro-batch that the one before has left: as attributes of their nodes they live
+    until the loop's variable for the loss is bound anew."""
+    embedding_copies: NonNegativeFloat = 0
+    """Further tables of embeddings that a script holds beside those of a 4-bit model."""
+    quantized_head: bool = False
+    """Whether the head is stored in 4 bits too, and expanded for its product."""
     kept_outputs: bool = False
     """The training loop holds on to the model's outputs, and with them the logits, through backward."""
 

@@ -18,6 +18,8 @@ class LoraSpec(Spec):
     adapter_dtype: Literal["fp32", "model"] = "fp32"
     """peft keeps adapters in fp32 unless told otherwise."""
     double_quantization: bool = True
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Probability of dropout on an adapter's input: above 0 a mask is kept, and the dropped copy."""
 
 
 class BatchRange(Spec):

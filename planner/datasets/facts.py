@@ -12,7 +12,7 @@ from cost_models.specs.choices import Attention, Backend
 from cost_models.specs.framework import FrameworkFacts
 from cost_models.specs.model import ModelSpec
 from planner.datasets.frameworks import FrameworkReading
-from planner.datasets.vocabulary import flag
+from planner.datasets.vocabulary import flag, method_of
 from planner.measurement import Measurement
 
 _NAMED_SWITCHES: Final[Mapping[str, str]] = {
@@ -44,6 +44,7 @@ def framework_changes(
             changes[key] = stated
     if switched(row, "kept_outputs") is None and reading.kept_outputs:
         changes["kept_outputs"] = True
+    changes |= _old_bitsandbytes(row) if reading.old_bitsandbytes else {}
     if reading.rest_of_quantized is not None:
         changes["quantized"] = facts.quantized.model_copy(update={"other": reading.rest_of_quantized})
     if _OLD_STACK.search(row.ref) or any(found < _LAZY_FROM for found in _DATE.findall(row.notes)):
@@ -71,6 +72,14 @@ def framework_changes(
     return {key: value for key, value in changes.items() if value != getattr(facts, key)}
 
 
+def _old_bitsandbytes(row: Measurement) -> dict[str, Any]:
+    """What litgpt's 4-bit models hold. Source: litgpt/finetune/lora.py, main: old_embedding beside StableEmbedding."""
+    held = 0.0 if flag(row, "longest_sample") else 1.0
+    return {
+        "kept_frozen_inputs": True, "quantized_head": True, "embedding_copies": 1.0, "held_frozen_inputs": held,
+    }  # fmt: skip
+
+
 def _dropout(row: Measurement, reading: FrameworkReading, model: ModelSpec) -> bool | None:
     """Whether masks are kept: stated, or Megatron-LM's arguments' default of 0.1, which recipes of gated models and of
     models without biases (squared ReLU) set to 0.
@@ -93,6 +102,8 @@ def _loss(row: Measurement, reading: FrameworkReading, facts: FrameworkFacts) ->
         name = "compiled"
     if switched(row, "deferred_head_gradient"):
         name = "deferred"
+    if method_of(row) == "full":
+        name = reading.loss_variant_full or name
     variant = facts.loss_variants.get(name)
     return {} if variant is None else {"cross_entropy": dict.fromkeys(facts.cross_entropy, variant)}
 

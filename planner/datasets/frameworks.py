@@ -33,17 +33,24 @@ class FrameworkReading:
     """Dtype of adapters unless told otherwise: peft's fp32, or the model's."""
     rest_of_quantized: float | None = None
     """Bytes of a weight that stays unquantised in a 4-bit model; None: the back end's own."""
+    old_bitsandbytes: bool = False
+    """Whether it asks for bitsandbytes before 0.43.2, and stores the head in 4 bits too."""
     empties_cache: bool = False
     """Whether its loop returns cached segments to the device every few steps, so that little more is reserved than
     the largest batch allocates."""
     loss_variant: str | None = None
     """Loss implementation of its recipes that no plan chooses (`FrameworkFacts.loss_variants`)."""
+    loss_variant_full: str | None = None
+    """The same where all weights are trained; None: as with adapters."""
     memory_unit: str = "GB"
     """Unit in which it logs memory, where a table does not say."""
     tied: bool | None = None
     """Whether its models share input and output embeddings; None: as the model's family does."""
-    own_modules: bool = False
-    """Whether its layers are its own, one module for all families, and not transformers'."""
+    own_modules: str = ""
+    """Under which name its layers are known, where they are its own, one module for all families, and not
+    transformers'."""
+    adapter_dropout: float = 0.0
+    """Dropout of adapters unless told otherwise."""
     whole_load: bool = False
     """Whether every device loads the whole model before it is sharded."""
     reduce_bytes: float | None = None
@@ -74,7 +81,8 @@ _TRANSFORMERS: Final = (
 # recipes with CEWithChunkedOutputLoss, litgpt's with lm_head_chunk_size: none of them keeps fp32 logits whole.
 # PEFT's method_comparison/MetaMathQA/run.py calls empty_cache every ten steps (ACCELERATOR_EMPTY_CACHE_SCHEDULE).
 # litgpt's GPT has a head of its own whatever the family (litgpt/model.py) and loads it whole (fabric.load_raw).
-# Adapters and what stays unquantised: torchtune's `dtype: bf16` holds all of it in bf16, peft's
+# Adapters and what stays unquantised: torchtune's `dtype: bf16` and litgpt's `bf16-true` hold all of it in bf16 (and
+# litgpt's recipes set lora_dropout 0.05), peft's
 # prepare_model_for_kbit_training in fp32.
 FRAMEWORKS: Final = (
     FrameworkReading(r"easycontext|xtuner", "deepspeed", frozenset({"cp"})),
@@ -84,7 +92,7 @@ FRAMEWORKS: Final = (
     ),
     FrameworkReading(r"megatron.*deepspeed|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(
-        r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules=True, memory_unit="GiB"
+        r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules="custom", memory_unit="GiB"
     ),
     FrameworkReading(r"automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, kin=True),
     FrameworkReading(r"megatron-bridge", "megatron", _ALL, zero_stage=1, sequence_parallel=True, reduce_bytes=2.0),
@@ -107,7 +115,13 @@ FRAMEWORKS: Final = (
         cross_entropy="fused",
         tied=False,
         whole_load=True,
-        own_modules=True,
+        own_modules="litgpt",
+        rest_of_quantized=2.0,
+        old_bitsandbytes=True,
+        loss_variant="wide_chunks",
+        loss_variant_full="wide_split",
+        adapter_dtype="model",
+        adapter_dropout=0.05,
     ),
     FrameworkReading(
         r"torchtune",
@@ -119,7 +133,7 @@ FRAMEWORKS: Final = (
         cross_entropy="fused",
         adapter_dtype="model",
         rest_of_quantized=2.0,
-        own_modules=True,
+        own_modules="custom",
         paged_in_backward=True,
         loss_variant="chunked",
     ),

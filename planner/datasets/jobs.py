@@ -6,6 +6,7 @@ from typing import Any
 
 from cost_models.errors import SpecError
 from cost_models.job import Job
+from cost_models.parameters import total_parameters
 from cost_models.specs.choices import CROSS_ENTROPIES, Attention, Backend, CrossEntropy, Recompute
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
@@ -92,7 +93,7 @@ def case_of(row: Measurement) -> Case:
     model, of_model = model_of(row)
     if reading.own_modules:
         fused = {"gelu_new": "gelu", "gelu_fast": "gelu"}.get(model.activation, model.activation)
-        model = model.model_copy(update={"model_type": "custom", "activation": fused})
+        model = model.model_copy(update={"model_type": reading.own_modules, "activation": fused})
     if row.seq_len is None:
         raise Unusable("sequence length not stated")
     nodes, others, ambiguous = pool_of(row)
@@ -114,8 +115,9 @@ def case_of(row: Measurement) -> Case:
     except (SpecError, ValueError) as error:
         raise Unusable(f"row contradicts itself: {str(error).splitlines()[0]}") from error
     pure = is_pure(row, reading)
+    job = Job(model=model, cluster=ClusterSpec(pools=(nodes,)), training=training)
     return Case(
-        job=Job(model=model, cluster=ClusterSpec(pools=(nodes,)), training=training),
+        job=job,
         configuration=configuration,
         assumed=tuple(text for text in (*assumed, *of_choices) if text),
         ambiguous_device=ambiguous,
@@ -127,6 +129,18 @@ def case_of(row: Measurement) -> Case:
         kin=reading.kin,
         pure_low_precision=pure,
     )
+
+
+def could_not_have_run(row: Measurement, case: Case) -> bool:
+    """Whether a run on one device that is said to have worked trains all weights of a model whose weights, gradients
+    and two moments alone, at the least bytes they can have, are more than the device holds: the row names another run.
+    """
+    training, configuration = case.job.training, case.configuration
+    moved = configuration.parameter_offload or any(s.optimizer_layers_offloaded for s in configuration.stages)
+    moved = moved or training.optimizer_in_backward or training.optimizer_paged
+    plain = training.method == "full" and training.optimizer == "adamw" and not moved
+    least = (8.0 if case.pure_low_precision else 16.0) * total_parameters(case.job.model)
+    return row.outcome == "ok" and row.n_gpus == 1 and plain and least > case.job.device.usable_memory_bytes
 
 
 def degrees_of(row: Measurement, reading: FrameworkReading, model: ModelSpec) -> Degrees:
@@ -201,6 +215,7 @@ def _lora(row: Measurement, reading: FrameworkReading, method: str) -> tuple[Lor
             changes[key] = stated
     stated_dtype = row.facts.get("adapter_dtype")
     changes["adapter_dtype"] = stated_dtype if stated_dtype in {"fp32", "model"} else reading.adapter_dtype
+    changes["dropout"] = reading.adapter_dropout
     try:
         spec = LoraSpec.read({"rank": reading.lora[0], "target_modules": reading.lora[1]} | changes)
     except SpecError as error:

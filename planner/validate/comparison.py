@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeVar, get_args
 from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError, MissingCalibration
 from cost_models.ledger import MemoryLedger, TimeLedger
-from planner.datasets.jobs import Case, case_of
+from planner.datasets.jobs import Case, case_of, could_not_have_run
 from planner.datasets.unusable import Unusable
 from planner.measurement import TIMES, Measurement
 from planner.plan import KnowledgeClass, Verdict
@@ -234,6 +234,8 @@ def measured_step(row: Measurement, case: Case) -> float:
 def _memory_side(row: Measurement, case: Case, pricing: Pricing) -> list[Comparison]:
     """Peaks and verdict share one ledger per case; a verdict needs less than a peak does."""
     reason = case.unmodelled or memory_reason(case)
+    if not reason and could_not_have_run(row, case):
+        reason = "states alone exceed the device that it ran on"
 
     def price(priced: Case) -> MemoryLedger:
         ledger = pricing.memory(priced)
