@@ -17,6 +17,7 @@ from pydantic import (
 from cost_models.specs.base import Spec
 from cost_models.specs.choices import ATTENTIONS, COMPRESSIONS, CROSS_ENTROPIES, LOSSLESS, PRECISIONS, RECOMPUTES
 from cost_models.specs.model import BrokenRuleValue
+from cost_models.units import ByteSize
 from planner.domain import Domain, Value, parse_domain
 
 
@@ -62,6 +63,19 @@ DECISIONS: Final[Mapping[str, Decision]] = {
 }
 """Every decision that a request may restrict."""
 
+LIMITS: Final = (
+    "max_step_seconds",
+    "max_memory_bytes",
+    "max_host_memory_bytes",
+    "max_cost_per_step",
+    "max_cost_per_token",
+    "max_energy_per_step",
+    "min_tokens_per_second",
+    "min_tokens_per_second_per_gpu",
+    "max_gpus",
+    "min_gpus",
+)
+"""Limits on predicted quantities and on the number of devices."""
 OFFLOADS: Final = ("optimizer_offload", "parameter_offload", "activation_offload")
 
 
@@ -102,6 +116,13 @@ class Constraints(Spec):
     oom_risk: float = Field(default=0.01, ge=1e-9, lt=0.5)
     """Largest accepted probability of running out of memory."""
     max_step_seconds: PositiveFloat | None = None
+    max_memory_bytes: ByteSize | None = None
+    max_host_memory_bytes: ByteSize | None = None
+    max_cost_per_step: PositiveFloat | None = None
+    max_cost_per_token: PositiveFloat | None = None
+    max_energy_per_step: PositiveFloat | None = None
+    min_tokens_per_second: PositiveFloat | None = None
+    min_tokens_per_second_per_gpu: PositiveFloat | None = None
     max_gpus: PositiveInt | None = None
     min_gpus: PositiveInt | None = None
 
@@ -128,7 +149,11 @@ class Constraints(Spec):
         """Only what restricts something, so that equal constraints are written alike."""
         out: dict[str, Any] = {name: domain.model_dump() for name, domain in self.domains().items()}
         out["oom_risk"] = self.oom_risk
-        return out | {k: v for k in ("max_step_seconds", "max_gpus", "min_gpus") if (v := getattr(self, k)) is not None}
+        return out | self.limits()
+
+    def limits(self) -> dict[str, Any]:
+        """The limits that the request states, by name."""
+        return {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
 
     def stated(self) -> dict[str, Domain]:
         """The decisions that the request restricts, by name.

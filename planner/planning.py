@@ -236,7 +236,19 @@ def _defaults_taken(resolved: ResolvedRequest, configuration: Configuration) -> 
     found = []
     if resolved.training.attention == "auto":
         found.append(Assumption(key="training.attention", value=configuration.attention, from_=_release(configuration)))
-    return (*found, *_own_dropout(resolved, configuration))
+    return (*found, *_own_dropout(resolved, configuration), *_power(resolved))
+
+
+def _power(resolved: ResolvedRequest) -> tuple[Assumption, ...]:
+    """What an energy is an estimate of, where the request asks for it."""
+    device = resolved.job.device
+    if "energy" not in resolved.objective and resolved.constraints.max_energy_per_step is None:
+        return ()
+    value = (
+        f"an estimate: every GPU draws its TDP of {device.tdp_watts:g} W for the whole step, busy or waiting; "
+        "hosts, network and cooling are left out"
+    )
+    return (Assumption(key="energy", value=value, from_=f"device {device.name}"),)
 
 
 def _own_dropout(resolved: ResolvedRequest, configuration: Configuration) -> tuple[Assumption, ...]:

@@ -23,11 +23,7 @@ def problem_of(resolved: ResolvedRequest, calibration: Calibration) -> "Problem"
         objectives=resolved.objective,
         backends=resolved.backends,
         requirements=requirements(resolved),
-        limits=Limits(
-            max_step_seconds=constraints.max_step_seconds,
-            max_gpus=constraints.max_gpus,
-            min_gpus=constraints.min_gpus,
-        ),
+        limits=Limits(**constraints.limits()),
         oom_risk=constraints.oom_risk,
         objective_tolerance=resolved.objective_tolerance,
     )

@@ -1,18 +1,13 @@
 """The question that a plan answers: a request without names or gaps. The plan repeats it, so that it stands alone."""
 
-from typing import Final, Literal, get_args
-
 from cost_models.job import Job
 from cost_models.specs.base import Spec
-from cost_models.specs.choices import Backend
+from cost_models.specs.choices import Backend, ObjectiveName
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import TrainingSpec
 from planner.constraints import Constraints
-
-Objective = Literal["throughput", "memory", "gpus", "cost"]
-OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
 
 
 class Question(Spec):
@@ -22,7 +17,7 @@ class Question(Spec):
     cluster: ClusterSpec
     training: TrainingSpec
     backends: tuple[Backend, ...]
-    objective: tuple[Objective, ...]
+    objective: tuple[ObjectiveName, ...]
     objective_tolerance: float
     constraints: Constraints
     configuration: Configuration | None

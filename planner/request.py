@@ -6,14 +6,13 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from cost_models.specs.base import Spec
-from cost_models.specs.choices import BACKENDS, MAINTAINED_BACKENDS, Backend
+from cost_models.specs.choices import BACKENDS, MAINTAINED_BACKENDS, Backend, ObjectiveName
 from cost_models.specs.cluster import DeviceSpec, LinkSpec
 from cost_models.specs.model import BrokenRuleValue
 from cost_models.specs.training import TrainingSpec
 from cost_models.units import ByteSize
 from planner.configuration_request import ConfigurationRequest
 from planner.constraints import Constraints
-from planner.question import Objective
 from planner.reading import read_file, shortened
 
 
@@ -69,7 +68,7 @@ class PlanRequest(Spec):
     cluster: ClusterRequest
     training: TrainingSpec
     backend: Backend | Literal["any"] | tuple[Backend, ...] = "any"
-    objective: Objective | tuple[Objective, ...] = "throughput"
+    objective: ObjectiveName | tuple[ObjectiveName, ...] = "throughput"
     objective_tolerance: float = Field(default=0.0, ge=0, lt=1)
     """Within this relative distance of the optimum the simplest plan is preferred."""
     constraints: Constraints = Constraints()
@@ -93,7 +92,7 @@ class PlanRequest(Spec):
         return tuple(name for name in BACKENDS if name in asked)
 
     @property
-    def objectives(self) -> tuple[Objective, ...]:
+    def objectives(self) -> tuple[ObjectiveName, ...]:
         """Objectives, most important first."""
         return self.objective if isinstance(self.objective, tuple) else (self.objective,)
 

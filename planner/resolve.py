@@ -5,7 +5,7 @@ from typing import Final
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule, SpecError
 from cost_models.job import Job
-from cost_models.specs.choices import Precision
+from cost_models.specs.choices import SPARING, Precision
 from cost_models.specs.cluster import ClusterSpec, DeviceSpec, LinkSpec, NodePool
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.training import TrainingSpec
@@ -214,11 +214,12 @@ def _check(request: PlanRequest, job: Job, constraints: Constraints) -> None:
         )
     if constraints.min_gpus is not None and constraints.min_gpus > cluster.gpus:
         raise BrokenRule(f"constraints.min_gpus {constraints.min_gpus} exceeds the {cluster.gpus} GPUs of the cluster")
-    if "cost" in request.objectives:
+    priced = [name for name in request.objectives if name in ("cost", "cost_per_token")]
+    if priced:
         for index, pool in enumerate(cluster.pools):
             if pool.price_per_gpu_hour is None:
-                raise SpecError(f"objective is cost but cluster.pools.{index}.price_per_gpu_hour is missing")
+                raise SpecError(f"objective is {priced[0]} but cluster.pools.{index}.price_per_gpu_hour is missing")
     if request.configuration is None:
         check_degrees(model, cluster, constraints)
-        fewer = request.objectives[0] in ("gpus", "cost") or constraints.max_gpus is not None
+        fewer = request.objectives[0] in SPARING or constraints.max_gpus is not None
         check_batch(model, cluster, training, constraints, fewer=fewer)

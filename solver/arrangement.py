@@ -7,7 +7,7 @@ hold more micro-batches in flight.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -64,13 +64,13 @@ class Arrangement:
         """What each of so many stages sees."""
         return views(cluster, self.placement(stages))
 
-    def price_per_hour(self, cluster: ClusterSpec) -> float | None:
-        """Of all devices in use; None where a pool has no price."""
-        prices = [cluster.pools[pool].price_per_gpu_hour for pool in self.pools]
-        known = [price for price in prices if price is not None]
-        if len(known) < len(prices):
+    def total(self, of_device: Callable[[NodePool], float | None], cluster: ClusterSpec) -> float | None:
+        """Sum of a figure over all devices in use; None where a pool has none."""
+        figures = [of_device(cluster.pools[pool]) for pool in self.pools]
+        known = [figure for figure in figures if figure is not None]
+        if len(known) < len(figures):
             return None
-        return sum(price * count for price, (_, count) in zip(known, self.parts, strict=True))
+        return sum(figure * count for figure, (_, count) in zip(known, self.parts, strict=True))
 
 
 def pool_counts(pool: NodePool) -> tuple[int, ...]:

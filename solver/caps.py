@@ -10,7 +10,7 @@ from cost_models.arrays import FloatArray
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable
-from solver.objectives import Objective, objective
+from solver.objectives import Objective, timed_limits
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, ticks_down
 
@@ -25,6 +25,7 @@ class Caps:
     timed: tuple[tuple[Objective, Fraction], ...] = ()
     step_ticks: int | None = None
     max_memory_bytes: float | None = None
+    max_host_memory_bytes: float | None = None
     device_memory: bool = True
     """False asks what would be chosen if device memory were unlimited."""
     host_memory: bool = True
@@ -40,6 +41,8 @@ class Caps:
             fields_["host_capacity"] = np.full_like(memory.host_capacity, UNLIMITED_BYTES)
         if self.max_memory_bytes is not None:
             fields_["capacity"] = np.minimum(fields_["capacity"], self.max_memory_bytes)
+        if self.max_host_memory_bytes is not None:
+            fields_["host_capacity"] = np.minimum(fields_["host_capacity"], self.max_host_memory_bytes)
         for mode in set(RECOMPUTES) - set(self.modes):
             # One layer of a mode that is not wanted exceeds any capacity: bounds, models and checks all obey alike.
             activation = fields_["activation"].copy()
@@ -85,10 +88,11 @@ def caps(problem: Problem) -> Caps:
     """The side constraints of a problem."""
     limits = problem.limits
     step = None if limits.max_step_seconds is None else ticks_down(limits.max_step_seconds)
-    timed: tuple[tuple[Objective, Fraction], ...] = ()
-    if limits.max_cost_per_step is not None:
-        goal = replace(objective("cost", problem), per_sequence=False)
-        ticks = limits.max_cost_per_step / goal.scale if goal.scale > 0 else None
-        timed = () if ticks is None else ((goal, Fraction(ticks)),)
     modes = tuple(str(mode) for mode in problem.resolved_domains["recompute"] or ())
-    return Caps(timed=timed, step_ticks=step, max_memory_bytes=limits.max_memory_bytes, modes=modes)
+    return Caps(
+        timed=timed_limits(problem),
+        step_ticks=step,
+        max_memory_bytes=limits.max_memory_bytes,
+        max_host_memory_bytes=limits.max_host_memory_bytes,
+        modes=modes,
+    )

@@ -12,7 +12,7 @@ from solver.caps import caps
 from solver.feasibility import feasible
 from solver.forbidding import Forbidden, forbidding
 from solver.nearest_miss import NearestMiss, nearest_miss
-from solver.problem import Problem
+from solver.problem import SIDE, Problem
 from solver.solution import Dropped
 from solver.space import spaces
 
@@ -22,7 +22,7 @@ class Demand:
     """One thing that the request insists on: a resource's size, a limit, a wish about a decision."""
 
     resource: str
-    """gpu_memory, host_memory, max_step_seconds, max_memory_bytes, max_cost_per_step, or the decision's name."""
+    """gpu_memory, host_memory, the name of a limit, or that of a decision."""
     text: str
 
 
@@ -45,7 +45,7 @@ def demands(problem: Problem) -> tuple[Demand, ...]:
     pool, limits = problem.job.pool, problem.limits
     wishes = dict.fromkeys(requirement.text for requirement in problem.requirements)
     out = [Demand(resource=text.split(":")[0], text=text) for text in wishes]
-    for name in ("max_step_seconds", "max_memory_bytes", "max_cost_per_step"):
+    for name in SIDE:
         if getattr(limits, name) is not None:
             out.append(Demand(resource=name, text=f"{name}: {getattr(limits, name)}"))
     usable = gib(pool.device.usable_memory_bytes)
@@ -57,8 +57,7 @@ def demands(problem: Problem) -> tuple[Demand, ...]:
 def _only(problem: Problem, kept: tuple[Demand, ...]) -> bool:
     """Whether some configuration meets these demands, the others set aside."""
     texts, resources = {d.text for d in kept}, {d.resource for d in kept}
-    names = ("max_step_seconds", "max_memory_bytes", "max_cost_per_step")
-    limits = replace(problem.limits, **{name: None for name in names if name not in resources})
+    limits = replace(problem.limits, **{name: None for name in SIDE if name not in resources})
     asked = replace(problem, limits=limits, requirements=tuple(r for r in problem.requirements if r.text in texts))
     limit = replace(caps(asked), device_memory="gpu_memory" in resources, host_memory="host_memory" in resources)
     return bool(feasible(asked, limit))

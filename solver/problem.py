@@ -2,20 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule, MissingKey
 from cost_models.job import Job
-from cost_models.specs.choices import BACKENDS, Backend
+from cost_models.specs.choices import BACKENDS, OBJECTIVES, SPARING, Backend, ObjectiveName
 from cost_models.strategy import Strategy
 from cost_models.table import Table
 from solver.arrangement import Arrangement, pool_counts
 from solver.domains import Domains, Requirement, default_domains, narrowed
-
-ObjectiveName = Literal["throughput", "memory", "gpus", "cost"]
-OBJECTIVES: Final[tuple[ObjectiveName, ...]] = ("throughput", "memory", "gpus", "cost")
-
 
 class Pricing(Protocol):
     """How strategies become coefficients; `cost_models.table.price` unless a test brings its own."""
@@ -31,9 +27,21 @@ class Limits:
     max_step_seconds: float | None = None
     max_memory_bytes: int | None = None
     """Of the allocated peak, beside what the device holds."""
+    max_host_memory_bytes: int | None = None
+    """Of one node, beside what it holds."""
     max_cost_per_step: float | None = None
+    max_cost_per_token: float | None = None
+    max_energy_per_step: float | None = None
+    """Of all devices at their TDP. [J]"""
+    min_tokens_per_second: float | None = None
+    """Of all devices together."""
+    min_tokens_per_second_per_gpu: float | None = None
     max_gpus: int | None = None
     min_gpus: int | None = None
+
+
+SIDE: Final = tuple(name for name in Limits.__dataclass_fields__ if not name.endswith("_gpus"))
+"""Limits on what is predicted; those on the number of devices are decisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +84,15 @@ class Problem:
             raise BrokenRule(f"objective {unknown[0]!r} is none of {', '.join(OBJECTIVES)}")
         if not 0 <= self.objective_tolerance < 1:
             raise BrokenRule(f"objective_tolerance {self.objective_tolerance} is not in [0, 1)")
-        if "cost" in self.objectives or self.limits.max_cost_per_step is not None:
-            for index, pool in enumerate(self.job.cluster.pools):
-                if pool.price_per_gpu_hour is None:
-                    raise MissingKey("price_per_gpu_hour", f"cluster.pools.{index}", "the cost of a step needs it")
+        limits = self.limits
+        priced = bool({"cost", "cost_per_token"} & set(self.objectives))
+        priced |= limits.max_cost_per_step is not None or limits.max_cost_per_token is not None
+        powered = "energy" in self.objectives or limits.max_energy_per_step is not None
+        for index, pool in enumerate(self.job.cluster.pools):
+            if priced and pool.price_per_gpu_hour is None:
+                raise MissingKey("price_per_gpu_hour", f"cluster.pools.{index}", "the cost of a step needs it")
+            if powered and pool.device.tdp_watts is None:
+                raise MissingKey("tdp_watts", f"cluster.pools.{index}.device", "the energy of a step needs it")
 
     @property
     def open_domains(self) -> Domains:
@@ -97,7 +110,7 @@ class Problem:
             return {"gpus": (self.arrangement.gpus,)}
         if "gpus" in self.domains.values:
             return {}
-        wanted = self.objectives[0] in ("gpus", "cost") or self.limits.max_gpus is not None
+        wanted = self.objectives[0] in SPARING or self.limits.max_gpus is not None
         low, high = self.limits.min_gpus or 1, self.limits.max_gpus or self.job.cluster.gpus
         counts = device_counts(self.job) if wanted else (self.job.cluster.gpus,)
         return {"gpus": tuple(n for n in counts if low <= n <= high)}

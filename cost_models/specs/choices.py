@@ -10,6 +10,7 @@ Compression = Literal["none", "fp16", "bf16", "int8", "powersgd", "one-bit", "to
 Optimizer = Literal["adamw", "adamw-8bit", "adafactor", "sgd", "lion", "muon", "1-bit-adam"]
 Method = Literal["full", "lora", "qlora"]
 Recompute = Literal["none", "selective", "full"]
+ObjectiveName = Literal["throughput", "memory", "gpus", "cost", "cost_per_token", "energy"]
 
 BACKENDS: Final[tuple[Backend, ...]] = get_args(Backend)
 MAINTAINED_BACKENDS: Final[tuple[Backend, ...]] = tuple(name for name in BACKENDS if name != "megatron-deepspeed")
@@ -22,5 +23,9 @@ OPTIMIZERS: Final[tuple[Optimizer, ...]] = get_args(Optimizer)
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
 RECOMPUTES: Final[tuple[Recompute, ...]] = get_args(Recompute)
 """Order matters: none < selective < full in memory saved; index 0, 1, 2 on every recompute axis."""
+
+OBJECTIVES: Final[tuple[ObjectiveName, ...]] = get_args(ObjectiveName)
+SPARING: Final[frozenset[ObjectiveName]] = frozenset({"gpus", "cost", "cost_per_token", "energy"})
+"""Objectives that fewer devices may serve better: the answer may then leave a part of the cluster idle."""
 
 LOSSLESS: Final[frozenset[Compression]] = frozenset({"none"})

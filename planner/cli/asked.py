@@ -30,7 +30,8 @@ BackendName = Annotated[
     str | None, typer.Option("--backend", help="any, deepspeed, megatron, fsdp, ...; or a list a,b.")
 ]
 ObjectiveName = Annotated[
-    str | None, typer.Option("--objective", help="throughput, memory, gpus or cost; a list a,b is lexicographic.")
+    str | None,
+    typer.Option("--objective", help="throughput, memory, gpus, cost, cost_per_token, energy; a,b is lexicographic."),
 ]
 Set = Annotated[
     list[str] | None,
@@ -169,7 +170,7 @@ def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
 
 
 def _set(data: dict[str, Any], item: str, decisions: str) -> None:
-    from planner.constraints import Constraints
+    from planner.constraints import LIMITS, Constraints
     from planner.reading import read_yaml
     from planner.request import PlanRequest
 
@@ -178,7 +179,7 @@ def _set(data: dict[str, Any], item: str, decisions: str) -> None:
         raise SpecError(f"--set {item!r} is not KEY=VALUE")
     keys = path.strip().split(".")
     if len(keys) == 1 and keys[0] not in PlanRequest.model_fields:
-        keys.insert(0, "constraints" if keys[0] in ("oom_risk", "max_gpus", "max_step_seconds") else decisions)
+        keys.insert(0, "constraints" if keys[0] in ("oom_risk", *LIMITS) else decisions)
     if keys[0] == "constraints" and len(keys) > 1 and keys[1] not in Constraints.model_fields:
         raise SpecError(f"--set {item!r}: {keys[1]} is no constraint; a dotted path names any other key of the request")
     place: Any = data

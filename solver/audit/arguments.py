@@ -4,7 +4,7 @@ Arguments are tried from the cheapest to the strongest: the same claim gets the 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -118,10 +118,9 @@ class _Chunk:
         at, strategy, time, floor = at[left], strategy.take(left), time.take(left), floor[left]
         most_time, most_peak = most_time[left], most_peak[left]
         table = memory_table(job, strategy, self.problem.calibration, oom_risk=self.problem.oom_risk)
-        memory = memory_grid(table, self.stages, self.virtual, np.asarray(strategy.gradient_accumulation_steps))
+        steps = np.asarray(strategy.gradient_accumulation_steps)
+        memory = _limited(memory_grid(table, self.stages, self.virtual, steps), self.limit)
         room = np.minimum(memory.capacity.max(axis=1), most_peak)
-        if self.limit.max_memory_bytes is not None:
-            room = np.minimum(room, self.limit.max_memory_bytes // UNIT)
         need = memory_floor(memory, self._setting(strategy, at))
         host = host_floor(memory, np.asarray(strategy.world_size), job.pool.gpus_per_node)
         rooms = memory.host_capacity.max(axis=1)
@@ -182,6 +181,16 @@ class _Chunk:
         )
 
 
+def _limited(memory: MemoryGrid, limit: Caps) -> MemoryGrid:
+    """Memory with what the request leaves of devices and nodes."""
+    device, host = limit.max_memory_bytes, limit.max_host_memory_bytes
+    return replace(
+        memory,
+        capacity=memory.capacity if device is None else np.minimum(memory.capacity, device // UNIT),
+        host_capacity=memory.host_capacity if host is None else np.minimum(memory.host_capacity, host // UNIT),
+    )
+
+
 def _codes(problem: Problem, backend: Backend, rows: Strategy) -> dict[str, Any]:
     """What the back end can lay out in each row."""
     facts = {**job_facts(problem.job), **{f.name: getattr(rows, f.name) for f in fields(Strategy)}}
@@ -228,15 +237,15 @@ def claimed_row(problem: Problem, backend: Backend, index: int) -> Asked:
     stages, virtual = int(one.pipeline_parallel), int(one.virtual_pipeline_stages)
     time = time_grid(time_table(problem.job, strategy, problem.calibration), stages)
     table = memory_table(problem.job, strategy, problem.calibration, oom_risk=problem.oom_risk)
-    memory = memory_grid(table, stages, virtual, np.asarray(strategy.gradient_accumulation_steps))
-    most = np.inf if limit.max_memory_bytes is None else limit.max_memory_bytes // UNIT
+    steps = np.asarray(strategy.gradient_accumulation_steps)
+    memory = _limited(memory_grid(table, stages, virtual, steps), limit)
     return Asked(
         backend=backend,
         index=index,
         strategy=one,
         row=_audit_row(problem, limit, codes, 0, one, time, memory),
         most_time=float(limit.max_times(strategy)[0]),
-        most_peak=float(most),
+        most_peak=np.inf,
         floor=0.0,
         layout=None,
     )

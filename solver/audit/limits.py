@@ -18,19 +18,24 @@ def broken(problem: Problem, configuration: Configuration) -> Iterator[str]:
         problem.limits,
     )
     step, gpus = ledger.time.step_seconds, configuration.world_size
-    price = problem.job.pool.price_per_gpu_hour or 0.0
+    cost = gpus * (problem.job.pool.price_per_gpu_hour or 0.0) * step / 3600
+    tokens = configuration.global_batch_size * problem.job.training.sequence_length
     reached = {
         "max_step_seconds": step,
         "max_memory_bytes": ledger.memory.allocated_bytes,
-        "max_cost_per_step": gpus * price * step / 3600,
+        "max_host_memory_bytes": ledger.memory.host_node_bytes,
+        "max_cost_per_step": cost,
+        "max_cost_per_token": cost / tokens,
+        "max_energy_per_step": gpus * (problem.job.device.tdp_watts or 0.0) * step,
+        "min_tokens_per_second": tokens / step,
+        "min_tokens_per_second_per_gpu": tokens / step / gpus,
         "max_gpus": gpus,
+        "min_gpus": gpus,
     }
     for name, value in reached.items():
-        most = getattr(limits, name)
-        if most is not None and value > most:
-            yield f"{name} is {most} but the configuration has {value}"
-    if limits.min_gpus is not None and gpus < limits.min_gpus:
-        yield f"min_gpus is {limits.min_gpus} but the configuration has {gpus}"
+        stated = getattr(limits, name)
+        if stated is not None and (value < stated if name.startswith("min_") else value > stated):
+            yield f"{name} is {stated} but the configuration has {value}"
     yield from _off_grid(problem, configuration, step)
 
 

@@ -4,17 +4,20 @@ Every objective is "less is better". Time-like ones weigh v times the step of a 
 model stays linear.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from cost_models.arrays import FloatArray
+from cost_models.specs.choices import ObjectiveName
+from cost_models.specs.cluster import NodePool
 from cost_models.strategy import Strategy
 from solver.inner import Goal
 from solver.layout import Cost
-from solver.problem import ObjectiveName, Problem
+from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, TICK_SECONDS
 
 
@@ -30,7 +33,7 @@ class Objective:
     per_sequence: bool = False
     per_gpu: bool = False
     rate: Fraction | None = None
-    """Price of an hour of all devices in use, where pools have prices of their own."""
+    """Sum over all devices in use of what each takes in a second or an hour, where pools have figures of their own."""
 
     def weight(self, strategy: Strategy) -> Fraction:
         """Of one row: objective per unit of its goal."""
@@ -58,30 +61,57 @@ class Objective:
 
 def objective(name: ObjectiveName, problem: Problem) -> Objective:
     """An objective for a problem; per sequence where the global batch may vary."""
-    batch = problem.job.training.batch_range
+    batch, length = problem.job.training.batch_range, problem.job.training.sequence_length
     ranged = batch.min != batch.max
+    each = "sequence" if ranged else "step"
     if name == "memory":
         return Objective(name=name, goal="memory", unit="bytes", scale=MEMORY_UNIT)
     if name == "gpus":
         return Objective(name=name, goal="feasible", unit="gpus", scale=1.0)
     if name == "throughput":
-        unit = "seconds per sequence" if ranged else "seconds per step"
-        return Objective(name=name, goal="time", unit=unit, scale=TICK_SECONDS, per_sequence=ranged)
-    unit = "price per sequence" if ranged else "price per step"
+        return Objective(name=name, goal="time", unit=f"seconds per {each}", scale=TICK_SECONDS, per_sequence=ranged)
+    if name == "energy":
+        whole = _paid(name, problem, f"joules per {each}", lambda pool: pool.device.tdp_watts)
+        return replace(whole, per_sequence=ranged)
+    hourly = _paid(name, problem, f"price per {each}", lambda pool: pool.price_per_gpu_hour)
+    if name == "cost_per_token":
+        return replace(hourly, unit="price per token", scale=hourly.scale / 3600 / length, per_sequence=True)
+    return replace(hourly, scale=hourly.scale / 3600, per_sequence=ranged)
+
+
+def _paid(
+    name: ObjectiveName, problem: Problem, unit: str, of_device: Callable[[NodePool], float | None]
+) -> Objective:
+    """What every device in use takes for as long as the step lasts, busy or waiting."""
     if problem.arrangement is not None:
-        rate = problem.arrangement.price_per_hour(problem.job.cluster)
-        assert rate is not None, "Problem refuses cost without a price"
-        return Objective(
-            name=name, goal="time", unit=unit, scale=TICK_SECONDS / 3600, per_sequence=ranged, rate=Fraction(rate)
-        )
-    price = problem.job.pool.price_per_gpu_hour
-    assert price is not None, "Problem refuses cost without a price"
-    return Objective(
-        name=name, goal="time", unit=unit, scale=TICK_SECONDS * price / 3600, per_sequence=ranged, per_gpu=True
-    )
+        rate = problem.arrangement.total(of_device, problem.job.cluster)
+        assert rate is not None, "Problem refuses what needs a figure that is missing"
+        return Objective(name=name, goal="time", unit=unit, scale=TICK_SECONDS, rate=Fraction(rate))
+    figure = of_device(problem.job.pool)
+    assert figure is not None, "Problem refuses what needs a figure that is missing"
+    return Objective(name=name, goal="time", unit=unit, scale=TICK_SECONDS * figure, per_gpu=True)
 
 
 def objectives(problem: Problem) -> tuple[Objective, ...]:
-    """The list of a problem; what memory, gpus or cost leave open is decided by throughput."""
+    """The list of a problem; what the others leave open is decided by throughput."""
     names = problem.objectives if "throughput" in problem.objectives else (*problem.objectives, "throughput")
     return tuple(objective(name, problem) for name in dict.fromkeys(names))
+
+
+def timed_limits(problem: Problem) -> tuple[tuple[Objective, Fraction], ...]:
+    """Limits on quantities that are the step times constants of a row, each with the most that is allowed."""
+    limits, length = problem.limits, problem.job.training.sequence_length
+    second = Objective(name="throughput", goal="time", unit="seconds", scale=TICK_SECONDS)
+    asked: list[tuple[Objective, float]] = []
+    if limits.max_cost_per_step is not None:
+        asked.append((replace(objective("cost", problem), per_sequence=False), limits.max_cost_per_step))
+    if limits.max_cost_per_token is not None:
+        asked.append((objective("cost_per_token", problem), limits.max_cost_per_token))
+    if limits.max_energy_per_step is not None:
+        asked.append((replace(objective("energy", problem), per_sequence=False), limits.max_energy_per_step))
+    if limits.min_tokens_per_second is not None:
+        asked.append((replace(second, per_sequence=True), length / limits.min_tokens_per_second))
+    if limits.min_tokens_per_second_per_gpu is not None:
+        each = replace(second, per_sequence=True, per_gpu=True)
+        asked.append((each, length / limits.min_tokens_per_second_per_gpu))
+    return tuple((goal, Fraction(most / goal.scale)) for goal, most in asked if goal.scale > 0)
