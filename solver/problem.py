@@ -13,6 +13,7 @@ from cost_models.table import Table
 from solver.arrangement import Arrangement, pool_counts
 from solver.domains import Domains, Requirement, default_domains, narrowed
 
+
 class Pricing(Protocol):
     """How strategies become coefficients; `cost_models.table.price` unless a test brings its own."""
 

@@ -79,9 +79,7 @@ def objective(name: ObjectiveName, problem: Problem) -> Objective:
     return replace(hourly, scale=hourly.scale / 3600, per_sequence=ranged)
 
 
-def _paid(
-    name: ObjectiveName, problem: Problem, unit: str, of_device: Callable[[NodePool], float | None]
-) -> Objective:
+def _paid(name: ObjectiveName, problem: Problem, unit: str, of_device: Callable[[NodePool], float | None]) -> Objective:
     """What every device in use takes for as long as the step lasts, busy or waiting."""
     if problem.arrangement is not None:
         rate = problem.arrangement.total(of_device, problem.job.cluster)

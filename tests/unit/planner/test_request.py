@@ -65,7 +65,11 @@ WRONG = [
     ("cluster", ABSENT, "cluster: Field required"),
     ("backend", "foo", "backend: Input should be 'deepspeed', 'megatron', 'fsdp', 'ddp' or 'megatron-deepspeed'"),
     ("backend", [], "backend [] must list each name once"),
-    ("objective", "speed", "objective: Input should be 'throughput', 'memory', 'gpus', 'cost', 'cost_per_token' or 'energy'; got 'speed'"),
+    (
+        "objective",
+        "speed",
+        "objective: Input should be 'throughput', 'memory', 'gpus', 'cost', 'cost_per_token' or 'energy'; got 'speed'",
+    ),
     ("objective", "cost", "objective is cost but cluster.pools.0.price_per_gpu_hour is missing"),
 ]
 
