@@ -5,12 +5,12 @@ J layer kinds (`ModelSpec.layer_kinds`); R recompute modes (`RECOMPUTES`: none, 
 Everything a stage costs is linear in its layer counts, given which recompute modes occur in it.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 
-from cost_models.arrays import FloatArray
+from cost_models.arrays import FloatArray, IntArray
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.strategy import Strategy
@@ -56,6 +56,18 @@ class MemoryTable(_Rows):
     holds_activations: FloatArray  # (I,) 0 or 1
     released: FloatArray  # (I,) chunks of the oldest micro-batch already freed: 0 or 1
     selector: FloatArray  # (I,) 0 or 1
+
+    def at_instants(self, index: IntArray) -> Self:
+        """These coefficients at some of the instants."""
+        return replace(
+            self,
+            constant=self.constant[:, :, index],
+            layer=self.layer[:, :, index],
+            working=self.working[:, :, index],
+            holds_activations=self.holds_activations[index],
+            released=self.released[index],
+            selector=self.selector[index],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

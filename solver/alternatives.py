@@ -42,7 +42,7 @@ def alternatives(problem: Problem, search: Standing, winner: Incumbent) -> tuple
     for row in list(most_promising.values())[:MOST_TRIED]:
         if len(out) >= problem.alternatives:
             break
-        model, strategy = row.group.batch.row(row.index), row.group.rows.strategy.row(row.index)
+        model, strategy = row.group.row(row.index), row.group.rows.strategy.row(row.index)
         layout = _layout(row)
         if layout is None:
             continue
@@ -64,9 +64,9 @@ def alternatives(problem: Problem, search: Standing, winner: Incumbent) -> tuple
 
 def _layout(row: Open) -> Layout | None:
     """The row's best known layout. The search stopped bounding it when it was beaten; its own best is fairer to it."""
-    alone = row.group.batch.take([row.index])
+    alone = row.group.batch([row.index])
     known = None if row.way is None else layout_of(alone, *row.way)
-    reached = None if known is None else np.array([float(cost(row.group.batch.row(row.index), known).time)])
+    reached = None if known is None else np.array([float(cost(alone.row(0), known).time)])
     way = row_bounds(alone, reached).way[0]
     return known if way is None else layout_of(alone, *way)
 

@@ -29,11 +29,11 @@ def solve(question: Question, standing: Standing, row: Open) -> None:
         return
     standing.counters.solved += 1
     answer = solve_row(
-        group.batch.row(index),
+        group.row(index),
         question.objective.goal,
         least=row.goal_lower,
         most=most,
-        hint=layout_of(group.batch.take([index]), *row.way) if row.way is not None else None,
+        hint=layout_of(group.batch([index]), *row.way) if row.way is not None else None,
         deterministic_time=budget.row_deterministic_time,
     )
     if answer.layout is not None:

@@ -6,8 +6,9 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from solver.bounds.topology import topology_floors
+from solver.groups import Group, grouped
 from solver.rounding import MEMORY_UNIT
-from solver.rows import Group, Rows, grouped, may_fit, priced_rows, with_memory
+from solver.rows import Rows, may_fit, priced_rows, with_memory
 from solver.space import every_topology, rows_of
 from solver.standing import Question, Standing
 

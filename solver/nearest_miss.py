@@ -12,10 +12,11 @@ from solver.bounds.first import least_host, least_memory
 from solver.bounds.peak import peak_bound
 from solver.caps import caps
 from solver.dominance import Pruning
+from solver.groups import Group, grouped
 from solver.inner import solve_row
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, memory_down
-from solver.rows import Group, grouped, layer_counts, priced_rows, prices
+from solver.rows import layer_counts, priced_rows, prices
 from solver.space import BackendSpace, every_topology, rows_of, spaces
 from solver.verify import configuration
 
@@ -69,7 +70,7 @@ def _nearest(
             for lower, capacity, group, i in candidates:
                 if best is not None and lower >= best[0]:
                     break
-                row = group.batch.row(i)
+                row = group.row(i)
                 most = None if best is None else best[0] + capacity - 1
                 answer = solve_row(row, "memory", most=most, deterministic_time=problem.budget.row_deterministic_time)
                 if answer.cost is not None and answer.layout is not None:
@@ -104,7 +105,10 @@ def _candidates(
         capacity = dict(zip(zip(rows.topology[at], rows.feature[at], strict=True), room[at], strict=True))
         found: list[_Candidate] = []
         for group in grouped(problem, rows.take(at), {0: memory.take(at)}, times, least[at]):
-            peaks, keys = peak_bound(group.batch), zip(group.rows.topology, group.rows.feature, strict=True)
+            peaks, keys = (
+                peak_bound(group.batch(slice(None))),
+                zip(group.rows.topology, group.rows.feature, strict=True),
+            )
             own = [int(capacity[key]) for key in keys]
             found += [(float(peaks[i]) - own[i], own[i], group, int(i)) for i in np.nonzero(np.isfinite(peaks))[0]]
         yield float(excess[order[start]]), sorted(found, key=lambda candidate: candidate[0])

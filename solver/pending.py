@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
+from solver.groups import Group
 from solver.rounding import memory_down
-from solver.rows import Group
 from solver.standing import Question, Standing
 
 BATCH_CELLS = 1_500_000
@@ -53,8 +53,8 @@ class Pending:
     def _batches(
         self, standing: Standing, group: Group, rows: IntArray, lower: FloatArray
     ) -> Iterator[tuple[Group, IntArray]]:
-        shape = group.batch.shape
-        cells = shape.stages * (1 if shape.fixed else shape.num_layers) * len(group.batch.memory.selector)
+        shape = group.shape
+        cells = shape.stages * (1 if shape.fixed else shape.num_layers) * group.instants
         size = max(1, BATCH_CELLS // cells)
         for start in range(0, len(rows), size):
             part = slice(start, start + size)

@@ -106,9 +106,12 @@ class StageMemory:
     selector: FloatArray  # (I,)
 
 
-def stage_memory(memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batches: IntArray) -> StageMemory:
-    """Integer memory coefficients of each stage of rows with `stages` stages."""
-    classes, stage = stage_classes(stages), np.arange(stages)
+def stage_memory(
+    memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batches: IntArray, at: IntArray | None = None
+) -> StageMemory:
+    """Integer memory coefficients of each stage of rows with `stages` stages, or of some of the stages."""
+    stage = np.arange(stages) if at is None else at
+    classes = stage_classes(stages)[stage]
     flight = np.asarray(in_flight(stage[None, :], stages, virtual[:, None], micro_batches[:, None]), dtype=float)
     held = flight[:, :, None] - memory.released / virtual[:, None, None]
     held = np.maximum(held, 0.0) * memory.holds_activations

@@ -1,6 +1,6 @@
-"""Rows on their way through the search: priced in time, tested for memory, grouped into batches of equal shape."""
+"""Rows on their way through the search: priced in time, then in memory and tested for it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,12 +9,10 @@ import numpy as np
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.calibration import Calibration
 from cost_models.job import Job
-from cost_models.placement import Placement
 from cost_models.schedule import STAGE_CLASSES
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, Table, TimeTable
-from solver.bounds.batch import Batch, Shape, binding_instants
 from solver.bounds.first import least_host, least_memory
 from solver.caps import Caps
 from solver.layout import stage_order
@@ -23,16 +21,10 @@ from solver.placed import (
     Memories,
     Times,
     lower_bounds,
-    memory_by_stage,
-    nodes,
-    placement,
     priced_memories,
     priced_times,
-    times_by_stage,
 )
 from solver.problem import Pricing, Problem
-from solver.rounding import check_exact
-from solver.simplicity import simplicity
 from solver.space import BackendSpace, BoolArray, strategies
 
 Key = tuple[int, int, int, int]
@@ -114,21 +106,6 @@ class Rows:
     def offloads(self) -> BoolArray:
         """Rows that offload optimizer states."""
         return np.asarray(self.strategy.optimizer_offload) > 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """A batch with its rows' identities."""
-
-    rows: Rows
-    batch: Batch
-    placement: Placement
-    """Pool of each stage."""
-    simplicity: IntArray
-    least: FloatArray
-    """Least peak of each row, before rounding. [bytes]"""
-    room: FloatArray
-    """What the device leaves beside that; the order in which feasibility is tried. [bytes]"""
 
 
 def layer_counts(job: Job) -> FloatArray:
@@ -213,70 +190,3 @@ def may_fit(problem: Problem, rows: Rows, memory: Memories, least: FloatArray) -
     per_node = problem.job.cluster.pools[pool].gpus_per_node
     fits: BoolArray = (least <= table.capacity) & (least_host(table, rows.strategy, per_node) <= table.host_capacity)
     return fits
-
-
-def grouped(problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray) -> Iterator[Group]:
-    """Batches of rows of equal shape."""
-    s = rows.strategy
-    interval = np.asarray(s.recompute_interval) > 1
-    abilities, offloads = rows.abilities, rows.offloads
-    fixed_pp1 = np.asarray(s.pipeline_parallel) == 1
-    keys = np.stack(
-        [
-            s.pipeline_parallel,
-            s.virtual_pipeline_stages,
-            abilities["even"] | fixed_pp1,
-            abilities["mixed"],
-            abilities["recompute"],
-            np.where(offloads, abilities["offload"], 0),
-            offloads,
-            interval,
-        ],
-        axis=1,
-    )
-    shapes, where = np.unique(keys, axis=0, return_inverse=True)
-    for k, key in enumerate(shapes.tolist()):
-        at = np.nonzero(where.ravel() == k)[0]
-        mine = {pool: table.take(at) for pool, table in memory.items()}
-        yield _group(problem, rows.take(at), mine, max_time[at], least[at], [int(x) for x in key])
-
-
-def _group(
-    problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray, key: list[int]
-) -> Group:
-    stages, virtual, even, mixed, recompute, offload, offloads, interval = key
-    model, s = problem.job.model, rows.strategy
-    shape = Shape(
-        stages=stages,
-        virtual=virtual,
-        order=stage_order(model, stages, virtual),
-        kinds=len(model.layer_kinds),
-        even=bool(even),
-        mixed=bool(mixed),
-        recompute=recompute,
-        offload=offload,
-        offloads=bool(offloads),
-        needs_full=bool(interval),
-    )
-    steps = np.asarray(s.gradient_accumulation_steps)
-    chunks = np.asarray(s.virtual_pipeline_stages)
-    held = memory_by_stage(problem, memory, stages=stages, virtual=chunks, micro_batches=steps)
-    time = times_by_stage(problem, rows.time, stages)
-    check_exact(held, time, layers=model.num_hidden_layers, steps=steps * virtual)
-    batch = Batch(
-        shape=shape,
-        memory=binding_instants(held),
-        time=time,
-        micro_batches=steps,
-        ranks_per_stage=np.asarray(s.tensor_parallel * s.context_parallel * s.data_parallel),
-        nodes=nodes(problem, stages),
-        max_time=max_time,
-    )
-    return Group(
-        rows=rows,
-        batch=batch,
-        placement=placement(problem, stages),
-        simplicity=simplicity(s),
-        least=least,
-        room=np.minimum.reduce([table.capacity for table in memory.values()]) - least,
-    )

@@ -11,12 +11,13 @@ from solver.bounds.offload import Level
 from solver.bounds.ways import Way
 from solver.caps import Caps
 from solver.dominance import Pruning
+from solver.groups import Group
 from solver.incumbent import MARGIN, Incumbent, beaten, cutoff
 from solver.layout import Layout, cost, expressible
 from solver.objectives import Objective
 from solver.problem import Problem, Progress
 from solver.rounding import goal_limit
-from solver.rows import Group, Key, Prices
+from solver.rows import Key, Prices
 from solver.solution import Candidates
 from solver.space import BackendSpace
 
@@ -124,7 +125,7 @@ class Standing:
 
     def offer(self, group: Group, index: int, layout: Layout) -> bool:
         """Make a layout the incumbent if it is feasible and better; says whether it is feasible."""
-        row, objective = group.batch.row(index), self.question.objective
+        row, objective = group.row(index), self.question.objective
         paid = cost(row, layout)
         if not (paid.fits and expressible(row, layout)):
             return False

@@ -16,10 +16,10 @@ from cost_models.arrays import FloatArray, IntArray
 from solver.best_first import PROBE
 from solver.closing import close, solve
 from solver.expansion import Expansion
+from solver.groups import Group
 from solver.incumbent import Incumbent
 from solver.objectives import Objective
 from solver.rounding import MEMORY_UNIT
-from solver.rows import Group
 from solver.standing import Counters, Open, Question, Standing
 from solver.tightening import tightened
 
@@ -110,15 +110,8 @@ class Sweep:
         still_open = list[Open]()
         for at in self._promising(found, np.zeros(len(self.lower), dtype=bool), len(self.lower)):
             group = limits.group(int(self.group[at[0]]), self.groups)
-            batch = group.batch.take(self.row[at])
-            part = replace(
-                group,
-                rows=group.rows.take(self.row[at]),
-                batch=replace(batch, max_time=caps.max_times(group.rows.strategy.take(self.row[at]))),
-                simplicity=group.simplicity[self.row[at]],
-                least=group.least[self.row[at]],
-                room=group.room[self.row[at]],
-            )
+            part = group.take(self.row[at])
+            part = replace(part, max_time=caps.max_times(part.rows.strategy))
             still_open += tightened(question, standing, part, np.arange(len(at)))
         close(question, standing, still_open)
         return standing
@@ -162,9 +155,7 @@ class _Limits:
         if index not in self.made:
             group = groups[index]
             if self.most is not None:
-                memory = group.batch.memory
-                limited = replace(memory, capacity=np.minimum(memory.capacity, self.most))
-                group = replace(group, batch=replace(group.batch, memory=limited))
+                group = group.within(self.most)
             self.made[index] = group
             self.places[id(group)] = index
         return self.made[index]

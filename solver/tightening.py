@@ -8,7 +8,7 @@ from solver.bounds.holding import may_win
 from solver.bounds.offload import refinable
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import Bounds, layout_of, row_bounds
-from solver.rows import Group
+from solver.groups import Group
 from solver.space import BoolArray
 from solver.standing import Open, Question, Standing
 
@@ -25,7 +25,7 @@ def tightened(question: Question, standing: Standing, group: Group, at: IntArray
         if not len(at):
             return []
         standing.counters.bounded += len(at)
-    batch = group.batch.take(at)
+    batch = group.batch(at)
     weights = question.objective.weights(group.rows.strategy.take(at))
     bounds = row_bounds(batch, standing.goal_limits(weights), fine=fine)
     time = question.goal == "time"
@@ -42,14 +42,14 @@ def tightened(question: Question, standing: Standing, group: Group, at: IntArray
     standing.runners_up += [row for row in rows if row.way is not None]
     closed = set(at[reached & (bounds.lower == bounds.upper)].tolist()) if time else set()
     left = [row for row in rows if row.index not in closed and not standing.beaten(row.lower)]
-    if left and not fine and refinable(group.batch.shape):
+    if left and not fine and refinable(group.shape):
         return tightened(question, standing, group, np.array([row.index for row in left]), fine=True)
     return left
 
 
 def _held(question: Question, standing: Standing, group: Group, at: IntArray) -> IntArray:
     """Rows that pass the tests which need no tables: of memory while there is no incumbent, then of both."""
-    batch = group.batch.take(at)
+    batch = group.batch(at)
     if standing.incumbent is None and question.pruning.necessary_memory:
         fits = peak_bound(batch) <= batch.memory.capacity.max(axis=1)
         standing.learn(group, at[~fits], np.full(int((~fits).sum()), np.inf))
@@ -89,7 +89,7 @@ def _offered(
 def _by_peak(standing: Standing, group: Group, at: IntArray) -> list[Open]:
     """Rows by their least peak, which no layout is known to reach."""
     standing.counters.bounded += len(at)
-    batch = group.batch.take(at)
+    batch = group.batch(at)
     lower = peak_bound(batch)
     lower = np.where(lower <= batch.memory.capacity.max(axis=1), lower, np.inf)
     return [Open(float(lower[k]), 0, group, int(at[k]), None) for k in np.nonzero(~standing.beaten(lower))[0]]

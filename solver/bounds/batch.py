@@ -199,30 +199,6 @@ def _by_stage(stages: int, values: FloatArray) -> FloatArray:
     return np.broadcast_to(values, (stages, *values.shape[1:]))
 
 
-def binding_instants(memory: StageMemory) -> StageMemory:
-    """Without the instants that another one exceeds in every stage of every row, whatever the layout."""
-    constant, layer, working, selector = memory.constant, memory.layer, memory.working, memory.selector
-
-    def below(a: int, b: int) -> bool:
-        same = selector[a] == selector[b] or bool(
-            (working[:, :, a].max(axis=-1) <= working[:, :, b].min(axis=-1)).all()
-        )
-        return same and all(bool((x[:, :, a] <= x[:, :, b]).all()) for x in (constant, layer, working))
-
-    kept: list[int] = []
-    for i in range(len(selector)):
-        others = (other for other in range(len(selector)) if other != i)
-        if not any(below(i, other) and (other < i or not below(other, i)) for other in others):
-            kept.append(i)
-    return replace(
-        memory,
-        constant=constant[:, :, kept],
-        layer=layer[:, :, kept],
-        working=working[:, :, kept],
-        selector=selector[kept],
-    )
-
-
 def is_free(shape: Shape) -> bool:
     """Whether every stage chooses its own recomputation."""
     return shape.recompute == FREE or (shape.stages == 1 and shape.virtual == 1)

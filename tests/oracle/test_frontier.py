@@ -8,10 +8,11 @@ import pytest
 
 from solver.caps import caps
 from solver.frontier import ladder, time_counts, time_memory
+from solver.groups import grouped
 from solver.objectives import objective
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, TICK_SECONDS
-from solver.rows import grouped, priced_rows, prices, with_memory
+from solver.rows import priced_rows, prices, with_memory
 from solver.space import every_topology, rows_of, spaces
 from tests.oracle.instances import instance
 from tests.oracle.layouts import layouts, pay
@@ -32,7 +33,7 @@ def paid(problem: Problem) -> set[tuple[Fraction, int]]:
     time, found = objective("throughput", problem), set()
     for group in grouped(problem, rows, memory, np.full(len(rows), np.inf), least):
         for index in range(len(group.rows)):
-            row, weight = group.batch.row(index), time.weight(group.rows.strategy.row(index))
+            row, weight = group.row(index), time.weight(group.rows.strategy.row(index))
             costs = (pay(row, layout) for layout in layouts(row))
             found |= {(weight * cost.time, cost.memory) for cost in costs if cost.fits}
     return found

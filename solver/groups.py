@@ -1,0 +1,160 @@
+"""Groups: rows of equal shape. What each stage costs is worked out only for rows that a bound or a model asks for."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cost_models.arrays import FloatArray, IntArray
+from cost_models.placement import Placement
+from solver.bounds.batch import Batch, Shape
+from solver.instants import at_ends, binding_instants
+from solver.layout import Row, stage_order
+from solver.placed import Memories, memory_by_stage, nodes, placement, times_by_stage
+from solver.problem import Problem
+from solver.rounding import MEMORY_UNIT, check_exact
+from solver.rows import Rows
+from solver.simplicity import simplicity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rows of equal shape, with their coefficients by stage class."""
+
+    problem: Problem
+    shape: Shape
+    rows: Rows
+    memory: Memories
+    """Of the instants that can bind."""
+    max_time: FloatArray
+    """Side constraint on v times the step. (n,)"""
+    least: FloatArray
+    """Least peak of each row, before rounding. [bytes]"""
+    simplicity: IntArray
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.rows)
+
+    @property
+    def placement(self) -> Placement:
+        """Pool of each stage."""
+        return placement(self.problem, self.shape.stages)
+
+    @property
+    def room(self) -> FloatArray:
+        """What the device leaves beside the least peak; the order in which feasibility is tried. [bytes]"""
+        least: FloatArray = np.minimum.reduce([table.capacity for table in self.memory.values()])
+        return least - self.least
+
+    @property
+    def instants(self) -> int:
+        """How many instants can bind."""
+        return len(next(iter(self.memory.values())).selector)
+
+    def take(self, index: Any) -> "Group":
+        """Some of the rows."""
+        return replace(
+            self,
+            rows=self.rows.take(index),
+            memory={pool: table.take(index) for pool, table in self.memory.items()},
+            max_time=self.max_time[index],
+            least=self.least[index],
+            simplicity=self.simplicity[index],
+        )
+
+    def batch(self, index: Any) -> Batch:
+        """Integer coefficients by stage of some rows."""
+        problem, shape, s = self.problem, self.shape, self.rows.strategy.take(index)
+        steps = np.asarray(s.gradient_accumulation_steps)
+        return Batch(
+            shape=shape,
+            memory=memory_by_stage(
+                problem,
+                {pool: table.take(index) for pool, table in self.memory.items()},
+                stages=shape.stages,
+                virtual=np.asarray(s.virtual_pipeline_stages),
+                micro_batches=steps,
+            ),
+            time=times_by_stage(
+                problem, {view: time.take(index) for view, time in self.rows.time.items()}, shape.stages
+            ),
+            micro_batches=steps,
+            ranks_per_stage=np.asarray(s.tensor_parallel * s.context_parallel * s.data_parallel),
+            nodes=nodes(problem, shape.stages),
+            max_time=self.max_time[index],
+        )
+
+    def row(self, index: int) -> Row:
+        """One row for the inner model."""
+        return self.batch([index]).row(0)
+
+    def within(self, most: int) -> "Group":
+        """The group where no rank may allocate more than so many KiB."""
+        held = {
+            pool: replace(table, capacity=np.minimum(table.capacity, most * MEMORY_UNIT))
+            for pool, table in self.memory.items()
+        }
+        return replace(self, memory=held)
+
+
+def grouped(problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray) -> Iterator[Group]:
+    """Groups of rows of equal shape."""
+    s = rows.strategy
+    interval = np.asarray(s.recompute_interval) > 1
+    abilities, offloads = rows.abilities, rows.offloads
+    fixed_pp1 = np.asarray(s.pipeline_parallel) == 1
+    keys = np.stack(
+        [
+            s.pipeline_parallel,
+            s.virtual_pipeline_stages,
+            abilities["even"] | fixed_pp1,
+            abilities["mixed"],
+            abilities["recompute"],
+            np.where(offloads, abilities["offload"], 0),
+            offloads,
+            interval,
+        ],
+        axis=1,
+    )
+    shapes, where = np.unique(keys, axis=0, return_inverse=True)
+    for k, key in enumerate(shapes.tolist()):
+        at = np.nonzero(where.ravel() == k)[0]
+        mine = {pool: table.take(at) for pool, table in memory.items()}
+        yield _group(problem, rows.take(at), mine, max_time[at], least[at], [int(x) for x in key])
+
+
+def _group(
+    problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray, key: list[int]
+) -> Group:
+    stages, virtual, even, mixed, recompute, offload, offloads, interval = key
+    model, s = problem.job.model, rows.strategy
+    shape = Shape(
+        stages=stages,
+        virtual=virtual,
+        order=stage_order(model, stages, virtual),
+        kinds=len(model.layer_kinds),
+        even=bool(even),
+        mixed=bool(mixed),
+        recompute=recompute,
+        offload=offload,
+        offloads=bool(offloads),
+        needs_full=bool(interval),
+    )
+    steps = np.asarray(s.gradient_accumulation_steps)
+    chunks = np.asarray(s.virtual_pipeline_stages)
+    ends = [at_ends(table, stages=stages, virtual=chunks, micro_batches=steps) for table in memory.values()]
+    for held, time in itertools.product(ends, rows.time.values()):
+        check_exact(held, time, layers=model.num_hidden_layers, steps=steps * virtual)
+    kept = binding_instants(ends)
+    return Group(
+        problem=problem,
+        shape=shape,
+        rows=rows,
+        memory={pool: table.at_instants(kept) for pool, table in memory.items()},
+        max_time=max_time,
+        least=least,
+        simplicity=simplicity(s),
+    )
