@@ -161,7 +161,7 @@ def _asked(request: PlanRequest, calibration: Calibration | None, low: int | Non
     """The request with the objective of every point, and the range of devices where there is one."""
     constraints = request.constraints
     if low is not None:
-        cluster = cluster_of(request)[0].gpus
+        cluster = cluster_of(request.cluster)[0].gpus
         most = min(high or cluster, constraints.max_gpus or cluster)
         least = max(low, constraints.min_gpus or 1)
         if least > most or most > cluster:

@@ -17,7 +17,7 @@ from planner.identity import calibration_hash, catalogue_hash, digest, legality_
 from planner.model_source import resolve_model
 from planner.plan import Assumption
 from planner.question import Question
-from planner.request import PlanRequest, PoolRequest
+from planner.request import ClusterRequest, PlanRequest, PoolRequest
 from planner.splits import check_batch, check_degrees
 
 MOST: Final = {
@@ -64,7 +64,7 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
     assumptions: list[Assumption] = []
     model = resolve_model(request.model)
     assumptions += [_read_from_config(text) for text in model.assumptions]
-    cluster, assumed = cluster_of(request)
+    cluster, assumed = cluster_of(request.cluster)
     assumptions += assumed
     training, constraints = _precision(request, cluster.pools[0].device, assumptions)
     job = Job(model=model, cluster=cluster, training=training)
@@ -86,14 +86,14 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
     )
 
 
-def cluster_of(request: PlanRequest) -> tuple[ClusterSpec, list[Assumption]]:
+def cluster_of(asked: ClusterRequest) -> tuple[ClusterSpec, list[Assumption]]:
     """The cluster with every default of its devices, and which of them were taken.
 
     Raises:
         SpecError: a name is unknown, or a number of a pool breaks a rule.
     """
     pools, assumptions = [], list[Assumption]()
-    for index, pool in enumerate(request.cluster.pools):
+    for index, pool in enumerate(asked.pools):
         found, assumed = _pool(pool, f"cluster.pools.{index}")
         pools.append(found)
         assumptions += assumed

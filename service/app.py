@@ -12,7 +12,18 @@ from planner.version import __version__
 from service import interface, problems
 from service.limits import BodyLimit, Head, KnownHost, is_loopback
 from service.observability import RequestLog
-from service.routes import catalogue, estimates, exports, health, plans
+from service.routes import (
+    calibrations,
+    clusters,
+    devices,
+    estimates,
+    exports,
+    health,
+    history,
+    measurements,
+    models,
+    plans,
+)
 from service.runtime import runtime
 from service.settings import ServiceSettings
 from service.solving.pool import SolverPool
@@ -21,7 +32,7 @@ DESCRIPTION = """Ask how a model should be trained on a cluster, before a GPU is
 
 Errors are RFC 9457 problem+json. Infeasible is a result: 200 with `status` infeasible and its reasons."""
 
-RESOURCES = (plans, exports, estimates, catalogue, health)
+RESOURCES = (plans, exports, estimates, measurements, history, calibrations, models, clusters, devices, health)
 """Modules with a `router`, in the order of the OpenAPI document."""
 
 

@@ -7,6 +7,7 @@
        ├─ KeyReused                    an Idempotency-Key that came with another request before
        ├─ Cancelled                    the plan was cancelled before it was made
        ├─ StorageUnavailable           the database is away, full or cannot be written
+       ├─ Unstorable                   a text that the database cannot hold
        ├─ NotReady                     the plan exists but is still being made, or was never finished
        ├─ Busy                         too much is waiting already; try later
        ├─ Pointed                      one key of the body is refused
@@ -44,6 +45,10 @@ class Cancelled(ServiceError):
 
 class StorageUnavailable(ServiceError):
     """Nothing can be remembered now."""
+
+
+class Unstorable(ServiceError):
+    """A text with characters that the database cannot hold, such as NUL."""
 
 
 class NotReady(ServiceError):

@@ -14,7 +14,6 @@ from cost_models.errors import MeshwrightError, MissingCalibration, SpecError, U
 from cost_models.specs.base import steps
 from cost_models.specs.fields import unknown_key
 from planner.errors import ExportUnsupported
-from planner.request import PlanRequest
 from service import errors
 from service.problem_kinds import (
     BUSY,
@@ -68,6 +67,7 @@ _OF_ERROR: Final[tuple[tuple[type[MeshwrightError], Kind], ...]] = (
     # First match wins: leaves before their bases.
     (errors.NotInline, NOT_INLINE),
     (errors.Pointed, INVALID),
+    (errors.Unstorable, INVALID),
     (errors.NotFound, NOT_FOUND),
     (errors.Conflict, CONFLICT),
     (errors.KeyReused, KEY_REUSED),
@@ -188,7 +188,9 @@ async def _deliberate(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     complaints = error.errors()
-    fields = tuple(_field(found, error.body) for found in complaints[:_MOST_FIELDS])
+    body_field = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body_field is None else body_field.field_info.annotation
+    fields = tuple(_field(found, error.body, model) for found in complaints[:_MOST_FIELDS])
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
     first = fields[0]
     where = first.pointer.removeprefix("/").replace("/", ".")
@@ -199,11 +201,11 @@ async def _invalid(request: Request, error: Exception) -> Response:
 _MOST_FIELDS = 50
 
 
-def _field(found: Mapping[str, Any], body: Any) -> FieldProblem:
+def _field(found: Mapping[str, Any], body: Any, model: Any) -> FieldProblem:
     place, *rest = found["loc"]
     message = str(found["msg"]).removeprefix("Value error, ")
     if found["type"] == "extra_forbidden":
-        message = unknown_key(PlanRequest if place == "body" else None, rest)
+        message = unknown_key(model if place == "body" else None, rest)
     # Within the body, only its own keys: pydantic also names the branches of unions.
     keys = steps({**found, "loc": rest}, body) if place == "body" else [str(step) for step in rest]
     pointer = "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)

@@ -60,16 +60,20 @@ EstimateBody = Annotated[
 class StrictRequest(Request):
     """A request whose JSON has no repeated keys, no NaN, no infinity, and no number that would lose digits."""
 
+    most_values = MOST_VALUES
+
     async def json(self) -> Any:
         """The body, as one JSON object."""
         if not hasattr(self, "_strict"):
             # In a thread: a body at the limit takes longer than the event loop may stand still.
-            self._strict = await asyncio.to_thread(_read, await self.body())
+            self._strict = await asyncio.to_thread(_read, await self.body(), self.most_values)
         return self._strict
 
 
 class StrictRoute(APIRoute):
     """A route that reads its body strictly and accepts nothing but JSON."""
+
+    most_values = MOST_VALUES
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler of FastAPI behind the checks."""
@@ -80,12 +84,20 @@ class StrictRoute(APIRoute):
                 stated = request.headers.get("content-type")
                 if stated is None or stated.partition(";")[0].strip().lower() != "application/json":
                     raise NotJson(stated)
-            return await handle(StrictRequest(request.scope, request.receive))
+            strict = StrictRequest(request.scope, request.receive)
+            strict.most_values = self.most_values
+            return await handle(strict)
 
         return strictly
 
 
-def _read(body: bytes) -> dict[str, Any]:
+class WideRoute(StrictRoute):
+    """For bodies that are tables."""
+
+    most_values = MOST_MARKS
+
+
+def _read(body: bytes, most_values: int) -> dict[str, Any]:
     # Parsing holds the interpreter's lock, so that a thread alone does not keep the event loop going.
     marks = sum(body.count(mark) for mark in (b",", b"[", b"{"))
     if marks > MOST_MARKS:
@@ -98,8 +110,8 @@ def _read(body: bytes) -> dict[str, Any]:
     model = found.get("model")
     # Validation, on the event loop, names every complaint: it gets no more values than it can name in milliseconds.
     own = {**found, "model": {**model, "config": None, "architecture": None}} if isinstance(model, dict) else found
-    if (count := _count(own)) > MOST_VALUES:
-        raise UnreadableBody(f"the body holds {count} values outside model.config, the limit is {MOST_VALUES}")
+    if (count := _count(own)) > most_values:
+        raise UnreadableBody(f"the body holds {count} values outside model.config, the limit is {most_values}")
     return found
 
 

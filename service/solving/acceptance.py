@@ -1,6 +1,5 @@
 """Requests become rows: once each, whether they are repeated by key or equal in content."""
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -11,7 +10,8 @@ from planner.resolve import resolve
 from planner.version import __version__
 from service.callers import Caller
 from service.constants import CalibrationShelf, Constants
-from service.errors import Busy, KeyReused
+from service.errors import Busy
+from service.idempotency import once
 from service.identifiers import new_id
 from service.orders import Order, PlanOrder, inline, resolved_names
 from service.solving.worker import Verb
@@ -89,31 +89,29 @@ class Acceptance:
     def _accepted(
         self, work: Repositories, caller: Caller, order: PlanOrder, prepared: Prepared, key: str | None
     ) -> Accepted:
-        asked = hashlib.sha256(order.model_dump_json().encode()).hexdigest()
-        if key is not None and (record := work.keys.get(caller.project_id, key)) is not None:
-            if record.request_sha256 != asked:
-                raise KeyReused(f"the Idempotency-Key {key!r} came with another request before")
-            return Accepted(record.made, fresh=False)
-        accepted = self._joined(work, caller, prepared) or self._queued(work, caller, prepared)
-        if key is not None:
-            work.keys.add(caller.project_id, key, asked, accepted.id)
-        if order.webhook is not None:
-            work.deliveries.add(
-                Delivery(id=new_id(), project_id=caller.project_id, solve_id=accepted.id, url=order.webhook.url)
-            )
-            if work.plans.content(caller.project_id, accepted.id) is not None:
-                work.deliveries.release(accepted.id)
-        return accepted
+        queued = False
+
+        def make() -> str:
+            nonlocal queued
+            found = self._joined(work, caller, prepared)
+            queued = found is None
+            made = found or self._queued(work, caller, prepared)
+            if order.webhook is not None:
+                _promise(work, caller, made, order.webhook.url)
+            return made
+
+        made, _ = once(work, caller, key, "plan", order, make)
+        return Accepted(made, fresh=queued)
 
     @staticmethod
-    def _joined(work: Repositories, caller: Caller, prepared: Prepared) -> Accepted | None:
+    def _joined(work: Repositories, caller: Caller, prepared: Prepared) -> str | None:
         """An equal request under way, or its plan; in this order, as one becomes the other."""
         found = work.solves.live(caller.project_id, prepared.content_key)
         if found is None and (stored := work.plans.equal(caller.project_id, prepared.content_key)) is not None:
             found = stored.id
-        return None if found is None else Accepted(found, fresh=False)
+        return found
 
-    def _queued(self, work: Repositories, caller: Caller, prepared: Prepared) -> Accepted:
+    def _queued(self, work: Repositories, caller: Caller, prepared: Prepared) -> str:
         waiting = work.solves.count_live()
         if waiting >= self._max_waiting:
             raise Busy(f"{waiting} plans are waiting, this installation takes {self._max_waiting}")
@@ -130,7 +128,14 @@ class Acceptance:
             created_by=caller.name,
         )
         work.solves.add(solve)
-        return Accepted(solve.id, fresh=True)
+        return solve.id
+
+
+def _promise(work: Repositories, caller: Caller, solve_id: str, url: str) -> None:
+    """A message when a solve ends; at once if it has."""
+    work.deliveries.add(Delivery(id=new_id(), project_id=caller.project_id, solve_id=solve_id, url=url))
+    if work.plans.content(caller.project_id, solve_id) is not None:
+        work.deliveries.release(solve_id)
 
 
 @cache

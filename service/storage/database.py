@@ -8,12 +8,12 @@ from typing import Final, TypeVar
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
-from service.errors import Conflict, StorageUnavailable
-from service.storage.dialects import WRITES, engine_of
+from service.errors import Conflict, StorageUnavailable, Unstorable
+from service.storage.dialects import WRITES, engine_of, snapshots
 from service.storage.guards import REFUSAL
 from service.storage.repositories import Repositories
 
@@ -38,7 +38,7 @@ class Database:
         """Nothing is connected yet. A lost database is waited for, `retry_seconds` long."""
         self._retry_seconds = retry_seconds
         self.engine: Engine = engine_of(url, connections=connections)
-        self._reading = sessionmaker(self.engine, expire_on_commit=False)
+        self._reading = sessionmaker(snapshots(self.engine), expire_on_commit=False)
         self._writing = sessionmaker(self.engine.execution_options(**{WRITES: True}), expire_on_commit=False)
         self._threads = ThreadPoolExecutor(max_workers=connections, thread_name_prefix="database")
         self._closed = False
@@ -80,6 +80,8 @@ class Database:
             try:
                 with sessions.begin() as session:
                     return work(Repositories(session))
+            except (DataError, UnicodeEncodeError) as error:
+                raise Unstorable("a text holds characters that cannot be stored, such as NUL") from error
             except (DBAPIError, PoolTimeout) as error:
                 if REFUSAL in str(error):
                     raise Conflict(str(getattr(error, "orig", error)).partition("\n")[0]) from error

@@ -76,6 +76,13 @@ def unlocked(query: Select[Any]) -> Select[Any]:
     return query.with_for_update(skip_locked=True)
 
 
+def snapshots(engine: Engine) -> Engine:
+    """The engine for readers: all queries of a transaction see the same instant. SQLite's always do."""
+    return (
+        engine.execution_options(isolation_level="REPEATABLE READ") if engine.dialect.name == "postgresql" else engine
+    )
+
+
 def engine_of(url: str, *, connections: int) -> Engine:
     """An engine whose lost connections are replaced.
 

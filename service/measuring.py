@@ -1,0 +1,94 @@
+"""What runs of plans measured, beside what was predicted."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from cost_models.specs.base import Spec
+from cost_models.specs.model import BrokenRuleValue
+from planner.plan import Plan
+from service.callers import Caller
+from service.errors import NotFound
+from service.identifiers import new_id
+from service.storage.repositories import Repositories
+from service.storage.tables import StoredMeasurement, StoredPlan
+
+Outcome = Literal["ok", "oom", "failed"]
+
+
+class MeasurementOrder(Spec):
+    """One run of a plan."""
+
+    outcome: Outcome = Field(description="ok: it ran; oom: it ran out of memory; failed: it ended for another reason")
+    step_seconds: PositiveFloat | None = Field(default=None, description="median of the steps after warm-up")
+    peak_allocated_bytes: PositiveInt | None = Field(default=None, description="fullest rank")
+    peak_reserved_bytes: PositiveInt | None = Field(default=None, description="fullest rank")
+    peak_device_bytes: PositiveInt | None = Field(default=None, description="as the driver counts it, fullest device")
+    steps: NonNegativeInt | None = Field(default=None, description="steps done")
+    versions: dict[str, str] = Field(default_factory=dict, max_length=50, description="of frameworks, by name")
+    notes: str = Field(default="", max_length=4000)
+    author: str | None = Field(default=None, max_length=200, description="who ran it; the caller when left out")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "MeasurementOrder":
+        figures = (self.step_seconds, self.peak_allocated_bytes, self.peak_reserved_bytes, self.peak_device_bytes)
+        if self.outcome == "ok" and all(figure is None for figure in figures):
+            raise BrokenRuleValue("outcome is ok but neither a step time nor a peak is given")
+        return self
+
+
+class Measurement(MeasurementOrder):
+    """A stored measurement."""
+
+    id: str
+    plan_id: str
+    created_at: datetime
+    ratios: dict[str, float] = Field(default_factory=dict, description="measured over predicted, by quantity")
+
+
+def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrder) -> str:
+    """Keep a measurement of a plan; its id.
+
+    Raises:
+        NotFound: no such plan is made.
+    """
+    if work.plans.get(caller.project_id, plan_id) is None:
+        raise NotFound("no finished plan of this id is known")
+    row = StoredMeasurement(
+        id=new_id(),
+        project_id=caller.project_id,
+        plan_id=plan_id,
+        author=order.author or caller.name,
+        outcome=order.outcome,
+        content=order.model_dump(mode="json", exclude={"author", "outcome"}, exclude_none=True),
+    )
+    work.measurements.add(row)
+    return row.id
+
+
+def measured(row: StoredMeasurement, plan: StoredPlan | None) -> Measurement:
+    """A row as callers see it."""
+    order = MeasurementOrder.model_validate({**row.content, "outcome": row.outcome, "author": row.author})
+    own = {"id": row.id, "plan_id": row.plan_id, "created_at": row.created_at, "ratios": _ratios(order, plan)}
+    return Measurement.model_validate(order.model_dump() | own)
+
+
+def with_predictions(work: Repositories, caller: Caller, rows: list[StoredMeasurement]) -> tuple[Measurement, ...]:
+    """Rows beside the predictions of their plans."""
+    plans = {plan.id: plan for plan in work.plans.of(caller.project_id, sorted({row.plan_id for row in rows}))}
+    return tuple(measured(row, plans.get(row.plan_id)) for row in rows)
+
+
+def _ratios(order: MeasurementOrder, plan: StoredPlan | None) -> dict[str, float]:
+    prediction = None if plan is None else Plan.model_validate_json(plan.content).prediction
+    if prediction is None:
+        return {}
+    memory = prediction.memory
+    predicted = {
+        "step_seconds": (order.step_seconds, prediction.time.step_seconds),
+        "peak_allocated_bytes": (order.peak_allocated_bytes, memory.allocated.median_bytes),
+        "peak_reserved_bytes": (order.peak_reserved_bytes, memory.reserved.median_bytes),
+        "peak_device_bytes": (order.peak_device_bytes, memory.device.median_bytes),
+    }
+    return {name: real / foretold for name, (real, foretold) in predicted.items() if real is not None and foretold > 0}

@@ -1,0 +1,114 @@
+"""Measurements: what runs of plans measured; only ever added to."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Query, Response
+
+from service import measuring
+from service import problem_kinds as kinds
+from service.callers import Caller, CurrentCaller
+from service.dependencies import CurrentDatabase, IdempotencyKey
+from service.errors import NotFound
+from service.idempotency import once
+from service.measuring import Measurement, MeasurementOrder, Outcome
+from service.paging import Cursor, PageCursor, Paged
+from service.problems import documented
+from service.reading import StrictRoute
+from service.routes.plans import PlanId
+from service.storage.database import Database
+from service.storage.repositories import Repositories
+
+router = APIRouter(prefix="/v1", tags=["measurements"], route_class=StrictRoute)
+EXAMPLE = {
+    "outcome": "ok",
+    "step_seconds": 17.4,
+    "peak_allocated_bytes": 63_200_000_000,
+    "steps": 200,
+    "versions": {"torch": "2.13.0", "deepspeed": "0.19.8"},
+}
+_BODY = (kinds.INVALID, kinds.UNREADABLE, kinds.TOO_LARGE, kinds.MEDIA, kinds.KEY_REUSED)
+
+
+class MeasurementPage(Paged):
+    """Measurements, newest first."""
+
+    items: tuple[Measurement, ...]
+
+
+@router.post(
+    "/plans/{plan_id}/measurements", status_code=201, responses=documented(*_BODY, kinds.NOT_FOUND, kinds.UNAVAILABLE)
+)
+async def add_measurement(
+    plan_id: PlanId,
+    order: Annotated[MeasurementOrder, Body(openapi_examples={"a run": {"value": EXAMPLE}})],
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    response: Response,
+    key: IdempotencyKey = None,
+) -> Measurement:
+    """Keep what a run of the plan measured, or that it ran out of memory."""
+
+    def add(work: Repositories) -> Measurement:
+        what = f"measurement of {plan_id}"
+        made, _ = once(work, caller, key, what, order, lambda: measuring.add(work, caller, plan_id, order))
+        return _one(work, caller, made)
+
+    found = await database.writing(add)
+    response.headers["Location"] = f"/v1/measurements/{found.id}"
+    return found
+
+
+@router.get("/plans/{plan_id}/measurements", responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE))
+async def list_measurements_of_plan(
+    plan_id: PlanId, caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor
+) -> MeasurementPage:
+    """What runs of one plan measured, newest first, beside what it predicted."""
+    return await _page(database, caller, cursor, plan_id=plan_id)
+
+
+@router.get("/measurements", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
+async def list_measurements(
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    cursor: PageCursor,
+    plan_id: Annotated[str | None, Query(max_length=64)] = None,
+    outcome: Outcome | None = None,
+) -> MeasurementPage:
+    """Measurements of all plans, newest first."""
+    return await _page(database, caller, cursor, plan_id=plan_id, outcome=outcome, must_exist=False)
+
+
+@router.get("/measurements/{measurement_id}", responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE))
+async def get_measurement(
+    measurement_id: Annotated[str, Path(max_length=64)], caller: CurrentCaller, database: CurrentDatabase
+) -> Measurement:
+    """One measurement."""
+    return await database.reading(lambda work: _one(work, caller, measurement_id))
+
+
+def _one(work: Repositories, caller: Caller, measurement_id: str) -> Measurement:
+    row = work.measurements.get(caller.project_id, measurement_id)
+    if row is None:
+        raise NotFound("no measurement of this id is known")
+    return measuring.with_predictions(work, caller, [row])[0]
+
+
+async def _page(
+    database: Database,
+    caller: Caller,
+    cursor: Cursor,
+    *,
+    plan_id: str | None,
+    outcome: Outcome | None = None,
+    must_exist: bool = True,
+) -> MeasurementPage:
+    def look(work: Repositories) -> tuple[tuple[Measurement, ...], str | None]:
+        if must_exist and work.plans.content(caller.project_id, plan_id or "") is None:
+            raise NotFound("no finished plan of this id is known")
+        page = work.measurements.page(
+            caller.project_id, plan_id=plan_id, outcome=outcome, after=cursor.after, size=cursor.size
+        )
+        return measuring.with_predictions(work, caller, list(page.rows)), page.next_after
+
+    items, after = await database.reading(look)
+    return MeasurementPage(items=items, next_page_token=cursor.next(after))
