@@ -11,23 +11,38 @@ from planner.plan import KnowledgeClass
 
 Level = Literal["80", "90"]
 LEVELS: Final[tuple[Level, ...]] = ("80", "90")
+ADAPTERS: Final = "-adapters"
+"""Ends the name of a framework that trains adapters, as in the constants of the launch floor."""
 SMALL_WIDTH: Final = 2048
 """Hidden size below which the host's launches set the pace, so that errors are of another kind."""
 
 
 def knowledge_class(job: Job, configuration: Configuration, calibration: Calibration) -> KnowledgeClass:
-    """`known_stack`: published runs of the framework on the family; `new_device`: of the framework; else `unseen`."""
+    """`known_stack`: published runs of the framework on the family; `new_device`: of the framework; else `unseen`.
+
+    Runs that train adapters tell of adapters only on their device; elsewhere any run of the framework tells something.
+    """
     enough = calibration("known_stack_runs")
     counted: dict[tuple[str, str], float] = {}
     for key, factor in calibration.factors.items():
         if key.startswith("measured_runs."):
             _, framework, family = key.split(".", 2)
             counted[framework, family] = factor.value
-    stack = (configuration.backend.name, job.device.family)
+    stack = stack_of(job, configuration)
     if counted.get(stack, 0) >= enough:
         return "known_stack"
-    of_framework = sum(runs for (framework, _), runs in counted.items() if framework == stack[0])
+    of_framework = sum(runs for (framework, _), runs in counted.items() if _whole(framework) == _whole(stack[0]))
     return "new_device" if of_framework >= enough else "unseen"
+
+
+def stack_of(job: Job, configuration: Configuration) -> tuple[str, str]:
+    """Framework and device family; a framework that trains adapters is another one."""
+    adapters = ADAPTERS if job.training.adapters is not None else ""
+    return f"{configuration.backend.name}{adapters}", job.device.family
+
+
+def _whole(framework: str) -> str:
+    return framework.removesuffix(ADAPTERS)
 
 
 def kin_class(known: KnowledgeClass, *, kin: bool) -> KnowledgeClass:
@@ -66,7 +81,7 @@ def stack_key(job: Job, configuration: Configuration) -> str:
     """Under which a stack keeps its own past errors: framework, device family, and experts or a small width apart."""
     small = job.model.hidden_size < SMALL_WIDTH
     kind = ".small" if small else ".moe" if job.model.moe is not None else ""
-    return f"{configuration.backend.name}.{job.device.family}{kind}"
+    return f"{'.'.join(stack_of(job, configuration))}{kind}"
 
 
 def memory_class(job: Job, configuration: Configuration) -> str:
@@ -77,12 +92,21 @@ def memory_class(job: Job, configuration: Configuration) -> str:
 
 
 def memory_interval(
-    job: Job, configuration: Configuration, calibration: Calibration, kind: str, sizes: Sequence[float]
+    job: Job,
+    configuration: Configuration,
+    calibration: Calibration,
+    kind: str,
+    sizes: Sequence[float],
+    *,
+    kin: bool = False,
 ) -> dict[Level, tuple[float, float]]:
     """Central intervals of a peak of one kind (allocated, reserved, device), over all its scenarios. [bytes]
 
-    Factors from past errors on the lowest and on the highest scenario; empty where the calibration states none.
+    Factors from past errors on the lowest and on the highest scenario; empty where the calibration states none. A
+    framework that is only priced as this one (`kin`) is known no better than the worst class of that kind of peak.
     """
+    if kin:
+        return _widest(calibration, kind, sizes)
     names = (f"{memory_class(job, configuration)}.{kind}", f"any.{kind}")
     found: dict[Level, tuple[float, float]] = {}
     for level in LEVELS:
@@ -92,6 +116,22 @@ def memory_interval(
         except MissingCalibration:
             return {}
         found[level] = min(sizes) * low, max(sizes) * high
+    return found
+
+
+def _widest(calibration: Calibration, kind: str, sizes: Sequence[float]) -> dict[Level, tuple[float, float]]:
+    found: dict[Level, tuple[float, float]] = {}
+    for level in LEVELS:
+        ends = [
+            [
+                f.value
+                for key, f in calibration.factors.items()
+                if key.startswith(side) and key.endswith(f".{kind}.{level}")
+            ]
+            for side in ("memory_low.", "memory_high.")
+        ]
+        if all(ends):
+            found[level] = min(sizes) * min(ends[0]), max(sizes) * max(ends[1])
     return found
 
 

@@ -102,7 +102,9 @@ FRAMEWORKS: Final = (
     ),
     FrameworkReading(r"megatron.*v[12]\.\d", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(r"oneflow", "megatron-deepspeed", _3D),  # its actors reduce gradients while the backward runs
-    FrameworkReading(r"internevo|internlm|primus|nanotron|mindspeed", "megatron", _ALL, overlap=False, kin=True),
+    FrameworkReading(r"primus|nanotron|mindspeed", "megatron", _ALL, overlap=False, kin=True),
+    # internevo/solver/optimizer/hybrid_zero_optim.py reduces buckets while the backward runs (overlap_sync_grad).
+    FrameworkReading(r"internevo|internlm", "megatron", _ALL, zero_stage=1, kin=True),
     FrameworkReading(r"megatron", "megatron", _ALL, overlap=False),
     FrameworkReading(
         r"lit-?gpt|lit-?llama",

@@ -11,7 +11,7 @@ from cost_models.specs.configuration import Configuration
 from planner.datasets.jobs import Case, case_of
 from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
-from planner.uncertainty import SMALL_WIDTH
+from planner.uncertainty import SMALL_WIDTH, stack_of
 from planner.validate.comparison import measured_step
 from planner.validate.parts import part_of
 
@@ -36,8 +36,8 @@ class Sample:
 
     @property
     def stack(self) -> tuple[str, str]:
-        """Framework and device family."""
-        return self.configuration.backend.name, self.case.job.device.family
+        """Framework, with or without adapters, and device family."""
+        return stack_of(self.case.job, self.configuration)
 
     @property
     def moe(self) -> bool:

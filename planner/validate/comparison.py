@@ -166,7 +166,7 @@ def _with_interval(comparison: Comparison, case: Case, calibration: Calibration)
         return comparison
     kind = kind_of(comparison)
     sizes = [size for _, size in comparison.scenarios] or [comparison.predicted]
-    found = memory_interval(case.job, case.configuration, calibration, kind, sizes) if kind else {}
+    found = memory_interval(case.job, case.configuration, calibration, kind, sizes, kin=case.kin) if kind else {}
     named = {str(level): bounds for level, bounds in found.items()}
     return replace(comparison, intervals=named) if named else comparison
 
