@@ -87,7 +87,8 @@ def _widened(here: Calibration, own: Sequence[Sample], family: str) -> dict[str,
     misses = Batches(own, None).residuals(values)
     typical = exp(float(median(abs(float(r)) for r in misses)))
     wider = max(typical, here(WIDENING) if here.known(WIDENING) else 1.0)
-    source = f"typical miss of {len(own)} runs on {family}: too few, or too unlike, to move a constant"
+    why = "too few" if len(own) < FEWEST_ROWS else "too unlike each other"
+    source = f"typical miss of {len(own)} runs on {family}: {why} to move a constant"
     return {f"{WIDENING}@{family}": Factor(value=float(f"{wider:.3g}"), source=source)}
 
 
