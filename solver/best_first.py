@@ -9,16 +9,10 @@ The most promising rows of each chunk are bounded at once: a good incumbent earl
 least open bound is at the incumbent, it is optimal; when nothing is open and nothing was found, there is none.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from solver.closing import close, solve
-from solver.dominance import Pruning, sequence_parallel_rows
 from solver.expansion import Expansion
 from solver.incumbent import Incumbent
 from solver.pending import Pending
-from solver.problem import Problem
-from solver.space import BackendSpace
 from solver.standing import Open, Question, Standing
 from solver.tightening import tightened
 
@@ -57,10 +51,3 @@ def _probed(question: Question, standing: Standing, pending: Pending) -> list[Op
             still_open.remove(best)
             solve(question, standing, best)
         count *= 2
-
-
-def reduced(problem: Problem, spaces: Sequence[BackendSpace], pruning: Pruning) -> tuple[BackendSpace, ...]:
-    """Spaces after the reductions that need no prices."""
-    if not pruning.sequence_parallel:
-        return tuple(spaces)
-    return tuple(replace(s, legal=sequence_parallel_rows(problem, s, s.legal)) for s in spaces)

@@ -1,11 +1,12 @@
 """Reductions of the space that never lose the optimum, each with its argument; tests compare with and without."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solver.problem import Problem
-from solver.space import BackendSpace, BoolArray
+from solver.space import STRUCTURE, BackendSpace, BoolArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,13 +14,14 @@ class Pruning:
     """Which reductions are on; all of them, unless a test asks what one of them changes."""
 
     sequence_parallel: bool = True
+    accumulation: bool = True
     topology_floor: bool = True
     necessary_memory: bool = True
     first_bound: bool = True
     holding: bool = True
 
 
-def sequence_parallel_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -> BoolArray:
+def sequence_parallel_rows(space: BackendSpace, legal: BoolArray) -> BoolArray:
     """Drop rows without sequence parallelism whose twin with it is legal.
 
     All-gather plus reduce-scatter moves the bytes of the all-reduce it replaces, and activations and element-wise work
@@ -36,3 +38,34 @@ def sequence_parallel_rows(problem: Problem, space: BackendSpace, legal: BoolArr
         if not flag[i] and tuple(row) in index:
             kept[:, i] &= ~legal[:, index[tuple(row)]]
     return kept
+
+
+def accumulation_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -> BoolArray:
+    """Where the batch may vary, drop rows that differ from a legal one only by fewer of many micro-batches.
+
+    Memory depends on the number m of micro-batches only through those in flight, and on whether there are several; it
+    is the same for all m >= max(p, 2), with interleaving for all m >= 2 p. The step per sequence,
+    ((m - 1/v) X + s / v + c) / m with the slowest stage X and the sum s >= X, never grows with m. A limit on the step
+    itself (its time, its price) may ask for a smaller m, so nothing is dropped under one.
+    """
+    batch, limits = problem.job.training.batch_range, problem.limits
+    if batch.min == batch.max or limits.max_step_seconds is not None or limits.max_cost_per_step is not None:
+        return legal
+    t = space.topologies
+    steps, pipeline = t["gradient_accumulation_steps"], t["pipeline_parallel"]
+    many = steps >= np.where(t["virtual_pipeline_stages"] > 1, 2 * pipeline, np.maximum(pipeline, 2))
+    # Topologies that share all else are neighbours, by ascending number of micro-batches.
+    same = np.logical_and.reduce([t[key][1:] == t[key][:-1] for key in (*STRUCTURE, "micro_batch_size")])
+    kept = legal.copy()
+    kept[:-1] &= ~((same & many[:-1])[:, None] & legal[1:])
+    return kept
+
+
+def reduced(problem: Problem, spaces: Sequence[BackendSpace], pruning: Pruning) -> tuple[BackendSpace, ...]:
+    """Spaces after the reductions that need no prices."""
+
+    def legal(space: BackendSpace) -> BoolArray:
+        left = sequence_parallel_rows(space, space.legal) if pruning.sequence_parallel else space.legal
+        return accumulation_rows(problem, space, left) if pruning.accumulation else left
+
+    return tuple(replace(space, legal=legal(space)) for space in spaces)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from cost_models.errors import SpecError
 from cost_models.specs.configuration import Configuration
-from solver.best_first import reduced, search
+from solver.best_first import search
 from solver.caps import Caps, caps
-from solver.dominance import Pruning
+from solver.dominance import Pruning, reduced
 from solver.objectives import Objective
 from solver.problem import Problem
 from solver.rows import prices

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from solver.best_first import reduced
 from solver.caps import caps
-from solver.dominance import Pruning
+from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached
 from solver.incumbent import Incumbent
 from solver.objectives import objective

@@ -7,11 +7,10 @@ import numpy as np
 
 from cost_models.ledger import MemoryLedger, estimate
 from cost_models.specs.configuration import Configuration
-from solver.best_first import reduced
 from solver.bounds.first import least_host, least_memory
 from solver.bounds.peak import peak_bound
 from solver.caps import caps
-from solver.dominance import Pruning
+from solver.dominance import Pruning, reduced
 from solver.groups import Group, grouped
 from solver.inner import solve_row
 from solver.problem import Problem

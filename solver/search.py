@@ -9,9 +9,9 @@ import numpy as np
 
 from solver import verify as _verify
 from solver.alternatives import alternatives
-from solver.best_first import reduced, search
+from solver.best_first import search
 from solver.caps import Caps, caps
-from solver.dominance import Pruning
+from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached
 from solver.incumbent import Incumbent
 from solver.inner import parameters

@@ -15,10 +15,10 @@ from cost_models.job import Job
 from cost_models.strategy import Strategy
 from cost_models.table import Table, price
 from solver import search as search_module
-from solver.best_first import reduced, search
+from solver.best_first import search
 from solver.caps import caps
 from solver.domains import requirement
-from solver.dominance import Pruning
+from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached, VerificationFailed
 from solver.objectives import objectives
 from solver.problem import Budget, Limits
