@@ -15,8 +15,11 @@ from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached
 from solver.incumbent import Incumbent
 from solver.inner import parameters
+from solver.layout import cost
 from solver.objectives import Objective, objectives
+from solver.plainest import plainest
 from solver.problem import Pricing, Problem, Progress
+from solver.rounding import MEMORY_UNIT
 from solver.rows import Prices, prices
 from solver.simplicity import simplicity
 from solver.solution import Candidates, ObjectiveValue, Solution
@@ -100,7 +103,10 @@ def solve(
         last = _simplest(run, chain, chain_values, legal, last)
         if not run.counters.exhausted:
             notes = ("the budget ran out: a simpler configuration within objective_tolerance may exist",)
+        limit = _within(problem, chain_values)
     assert last.incumbent is not None
+    last.incumbent, plain = _plainest(problem, last, limit)
+    notes += () if plain else ("no layout of the stages is proven to be the plainest of equal value",)
     if check and pricing is None:
         _verify.verify(problem, last.incumbent)
     return replace(solution_of(run, legal, chain_values, last), notes=notes)
@@ -161,6 +167,30 @@ def _count(run: Run, legal: Sequence[BackendSpace]) -> None:
     run.legal += counted.legal
 
 
+def _within(problem: Problem, values: Sequence[Achieved]) -> Caps:
+    """What the tolerance of every objective leaves."""
+    limit = caps(problem)
+    for value in values:
+        limit = limit.after(value.goal, value.exact, problem.objective_tolerance)
+    return limit
+
+
+def _plainest(problem: Problem, last: Standing, limit: Caps) -> tuple[Incumbent, bool]:
+    """The winner with the plainest of its row's layouts that are as good, and whether that is proven."""
+    found, goal = last.incumbent, last.question.objective
+    assert found is not None
+    held = limit.after(goal, found.value)
+    most = held.max_memory_bytes
+    plain = plainest(
+        found.row,
+        found.layout,
+        problem.budget.row_deterministic_time,
+        most_time=int(held.max_times(found.strategy)[0]),
+        most_memory=None if most is None else int(most // MEMORY_UNIT),
+    )
+    return replace(found, layout=plain.layout, cost=cost(found.row, plain.layout)), plain.proven
+
+
 def _simplest(
     run: Run, chain: Sequence[Objective], values: Sequence[Achieved], legal: tuple[BackendSpace, ...], last: Standing
 ) -> Standing:
@@ -168,11 +198,8 @@ def _simplest(
 
     Levels of simplicity ascend, each is searched to the end: the first with a configuration is proven simplest.
     """
-    limit = caps(run.problem)
-    for value in values:
-        limit = limit.after(value.goal, value.exact, run.problem.objective_tolerance)
+    limit, goal = _within(run.problem, values), chain[-1]
     assert last.incumbent is not None
-    goal = chain[-1]
     levels: set[int] = set()
     scores = []
     for space in legal:
@@ -181,7 +208,7 @@ def _simplest(
         scores.append((topology, feature, score))
         levels |= set(score.tolist())
     for level in sorted(levels):
-        if level >= last.incumbent.simplicity:
+        if level > last.incumbent.simplicity:
             return last
         narrowed = []
         for space, (topology, feature, score) in zip(legal, scores, strict=True):
@@ -189,7 +216,7 @@ def _simplest(
             at = score == level
             mask[topology[at], feature[at]] = True
             narrowed.append(replace(space, legal=mask))
-        found = run.search(goal, limit, narrowed)
+        found = run.search(goal, limit, narrowed, last.incumbent if level == last.incumbent.simplicity else None)
         if found.incumbent is not None:
             return found
         if not run.counters.exhausted:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solver.audit.row import AuditRow
+from solver.audit.row import AuditRow, Part
 from solver.inner import build, solver
 from solver.layout import Row
 
@@ -64,6 +64,28 @@ def _without(row: AuditRow) -> Any:
 def model_text(row: AuditRow, most_time: float, most_peak: float, *, minimise: bool, goal: str = "time") -> bytes:
     """The model of a row: any layout within the limits, or with `minimise` the best of them."""
     model, _ = build(model_row(row, most_time, most_peak), goal if minimise else "feasible")  # type: ignore[arg-type]
+    return str(model.proto).encode()
+
+
+def plainer_text(row: AuditRow, most_time: float, most_peak: float, layout: tuple[Part, ...]) -> bytes:
+    """The model of a row within the limits, restricted to layouts that are plainer than a given one.
+
+    Plainer: fewer offloaded layers; of equally many less recomputation, a full layer counting twice; of equally much
+    a smaller difference between the longest and the shortest stage.
+    """
+    model, chosen = build(model_row(row, most_time, most_peak), "feasible")
+    least, most = (model.new_int_var(1, len(row.order), name) for name in ("least", "most"))
+    for stage in chosen.stages:
+        model.add(least <= stage.layers)
+        model.add(most >= stage.layers)
+    over = 2 * len(row.order) + 1
+    offloaded, repeated = (
+        sum(stage.offloaded for stage in chosen.stages),
+        sum(2 * stage.full + stage.selective for stage in chosen.stages),
+    )
+    layers = [part.layers for part in layout]
+    stated = sum(part.offloaded for part in layout) * over + sum(2 * part.full + part.selective for part in layout)
+    model.add((offloaded * over + repeated) * over + most - least < stated * over + max(layers) - min(layers))
     return str(model.proto).encode()
 
 

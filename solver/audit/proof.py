@@ -27,7 +27,7 @@ from solver.audit.arguments import (
 )
 from solver.audit.claim import Best, Question, questions
 from solver.audit.grid import TICK, UNIT
-from solver.audit.models import model_text, solved
+from solver.audit.models import model_text, plainer_text, solved
 from solver.audit.row import Part
 from solver.audit.space import backends, legal_rows
 from solver.objectives import Objective, objectives
@@ -88,7 +88,7 @@ class Model:
     """The CP-SAT model of a row."""
 
     purpose: str
-    """`optimum`: its minimum is the claimed goal. A question's name: it has no solution."""
+    """`optimum`: its minimum is the claimed goal. `plainer`, or a question's name: it has no solution."""
     backend: Backend
     row: int
     optimum: int | None
@@ -151,7 +151,7 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
             else goal.weight(row.strategy) * (peak if goal.goal == "memory" else time)
             for goal in chain
         )
-        models.append(_optimum(chain, exact, row))
+        models += _claimed(problem, chain, exact, row, parts(configuration), bounds)
         values = tuple(
             Value(name=goal.name, unit=goal.unit, exact=value, bound=bound, scale=goal.scale)
             for goal, value, bound in zip(chain, exact, bounds or exact, strict=True)
@@ -181,17 +181,40 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
     )
 
 
-def _optimum(chain: tuple[Objective, ...], exact: tuple[Fraction, ...], row: Asked) -> Model:
-    """The claimed row's own model: within the values of earlier objectives its minimum is the last one's."""
-    time, peak = row.most_time, row.most_peak
-    for goal, value in zip(chain[:-1], exact[:-1], strict=True):
+def _claimed(
+    problem: Problem,
+    chain: tuple[Objective, ...],
+    exact: tuple[Fraction, ...],
+    row: Asked,
+    layout: tuple[Part, ...],
+    bounds: tuple[Fraction, ...] | None,
+) -> Iterator[Model]:
+    """The claimed row's own models, if it is claimed to be best: its minimum, and that no layout as good is plainer."""
+    if bounds is not None and not problem.objective_tolerance:
+        return
+    allowed = exact
+    if bounds is not None:
+        allowed = (*(bound * (1 + Fraction(problem.objective_tolerance)) for bound in bounds[:-1]), exact[-1])
+    time, peak = _limits(chain[:-1], allowed, row, (row.most_time, row.most_peak))
+    text = model_text(row.row, time, peak, minimise=True, goal=chain[-1].goal)
+    optimum = exact[-1] / chain[-1].weight(row.strategy)
+    yield Model(purpose="optimum", backend=row.backend, row=row.index, optimum=int(optimum), text=text)
+    time, peak = _limits(chain[-1:], allowed[-1:], row, (time, peak))
+    text = plainer_text(row.row, time, peak, layout)
+    yield Model(purpose="plainer", backend=row.backend, row=row.index, optimum=None, text=text)
+
+
+def _limits(
+    goals: tuple[Objective, ...], values: tuple[Fraction, ...], row: Asked, limits: tuple[float, float]
+) -> tuple[float, float]:
+    """Limits on time and peak of a row that meets these values too."""
+    time, peak = limits
+    for goal, value in zip(goals, values, strict=False):
         if goal.goal == "time":
             time = min(time, float(value / goal.weight(row.strategy)))
         elif goal.goal == "memory":
             peak = min(peak, float(value))
-    text = model_text(row.row, time, peak, minimise=True, goal=chain[-1].goal)
-    optimum = exact[-1] / chain[-1].weight(row.strategy)
-    return Model(purpose="optimum", backend=row.backend, row=row.index, optimum=int(optimum), text=text)
+    return time, peak
 
 
 def _refuted(why: str) -> Proof:
