@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cost_models import catalog
-from cost_models.ledger import estimate
+from cost_models.ledger import Estimate, estimate
 from cost_models.strategy import Strategy
 from solver.audit.proof import prove
 from solver.inner import solve_row
@@ -38,6 +38,13 @@ def test_no_layout_of_equal_value_is_plainer(seed: int) -> None:
             assert plainness(found.layout) == least
 
 
+def value(goal: str, ledger: Estimate, gpus: int) -> float:
+    """Of a configuration by an objective."""
+    if goal == "memory":
+        return ledger.memory.allocated_bytes
+    return ledger.time.step_seconds * (gpus * 2.0 / 3600 if goal == "cost" else 1.0)
+
+
 @pytest.mark.parametrize("objective", ["throughput", "memory", "cost"])
 def test_a_tolerance_buys_the_simplest_configuration_within_it(objective: Any) -> None:
     calibration, changed = catalog.calibration(), 0
@@ -55,24 +62,18 @@ def test_a_tolerance_buys_the_simplest_configuration_within_it(objective: Any) -
             ledger = estimate(case.job, c, calibration, oom_risk=0.01)
             if ledger.memory.fits:
                 ledgers.append((int(simplicity(Strategy.of(c))), ledger))
-        hourly = case.gpus * 2.0
-        value = {
-            "throughput": lambda ledger: ledger.time.step_seconds,
-            "memory": lambda ledger: ledger.memory.allocated_bytes,
-            "cost": lambda ledger, hourly=hourly: ledger.time.step_seconds * hourly / 3600,
-        }
         bounds = {o.name: o.value * 1.3 for o in exact.objectives}
         within = [
             (score, ledger)
             for score, ledger in ledgers
-            if all(value[goal](ledger) <= bounds[goal] * (1 - 1e-3) for goal in goals)
+            if all(value(goal, ledger, case.gpus) <= bounds[goal] * (1 - 1e-3) for goal in goals)
         ]
         score = int(simplicity(Strategy.of(loose.configuration)))
         assert score <= min((score for score, _ in within), default=score), f"seed {seed}"
         reached = estimate(case.job, loose.configuration, calibration, oom_risk=0.01)
-        assert all(value[goal](reached) <= bounds[goal] for goal in goals)
-        alike = [value[goals[-1]](ledger) for other, ledger in within if other == score]
-        assert value[goals[-1]](reached) <= min(alike, default=np.inf) * (1 + 1e-3)
+        assert all(value(goal, reached, case.gpus) <= bounds[goal] for goal in goals)
+        alike = [value(goals[-1], ledger, case.gpus) for other, ledger in within if other == score]
+        assert value(goals[-1], reached, case.gpus) <= min(alike, default=np.inf) * (1 + 1e-3)
         changed += loose.configuration != exact.configuration
         bound = tuple(v.exact for v in prove(problem, exact.configuration).values)
         assert not prove(replace(problem, objective_tolerance=0.3), loose.configuration, bound).contradictions
