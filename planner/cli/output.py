@@ -15,6 +15,8 @@ Report = Callable[[str], None]
 """Takes one line about how far long work has come."""
 Counted = Callable[[int, int], None]
 """Takes how many of how many are done."""
+FIRST_SECONDS = 1.0
+"""How soon the first line of progress comes."""
 PLAIN_WIDTH = 120
 """Columns where standard output is no terminal."""
 
@@ -73,7 +75,8 @@ def progress(what: str, *, quiet: bool) -> Iterator[Report | None]:
 def _occasional(what: str) -> Report:
     from planner.settings import settings
 
-    every, last = settings().progress_seconds, time.monotonic()
+    every = settings().progress_seconds
+    last = time.monotonic() - every + min(every, FIRST_SECONDS)
 
     def report(text: str) -> None:
         nonlocal last

@@ -63,7 +63,8 @@ def _track(tracker: Path, rows: Path | None, *, as_json: bool) -> None:
     """Rows of PyTorch's tracker: errors per phase and architecture."""
     from planner.validate.tracker_report import render_tracker, report
 
-    found = report(tracker)
+    with output.progress("comparing", quiet=False) as tell:
+        found = report(tracker, progress=_counted(tell))
     _write(rows, found.rows_csv)
     if as_json:
         output.print_json(found.to_dict())

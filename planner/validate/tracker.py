@@ -5,7 +5,7 @@ Format: benchmarks/tracker/rows.py. A row names a model, its training and its ba
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,9 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import LoraSpec, TrainingSpec
 from cost_models.strategy import Strategy
 from cost_models.units import GIB
+from planner.datasets.shapes import model_of, preset_of
+from planner.datasets.unusable import Unusable
+from planner.measurement import Measurement
 
 Row = Mapping[str, str]
 PHASES: Final = {
@@ -64,13 +67,15 @@ def model(row: Row) -> ModelSpec:
     """The model of a row: its preset with the row's sizes.
 
     Raises:
-        UnknownName: no preset has that name, and the row names no family.
+        Unusable: no preset has that name, the row names no family, and its numbers do not make its parameters.
     """
     name = row["model"].partition("+")[0]
     overrides = json.loads(row.get("overrides") or "{}")
     if name.startswith("family:") or overrides:
         return _configured(name, row, overrides)
-    found = catalog.model(name)
+    found = preset_of(name)
+    if found is None:
+        return _from_numbers(name, row)
     layers = int(row["layers"])
     update: dict[str, Any] = {
         "num_hidden_layers": layers,
@@ -86,6 +91,20 @@ def model(row: Row) -> ModelSpec:
         rows = found.position_embedding_rows + missing // found.hidden_size
         found = found.model_copy(update={"position_embedding_rows": rows})
     return found
+
+
+def _from_numbers(name: str, row: Row) -> ModelSpec:
+    """The generic ledger of a model that no preset has, from the row's own numbers, which must make its parameters."""
+    sizes = {
+        "layers": "layers", "hidden": "hidden", "heads": "heads", "kv_heads": "kv_heads", "ffn_hidden": "ffn",
+        "vocab": "vocab",
+    }  # fmt: skip
+    stated = Measurement(model=name, **{key: int(row[column]) for key, column in sizes.items()})
+    for tied in ("no", "yes"):
+        found, _ = model_of(stated.model_copy(update={"facts": {"tied": tied}}))
+        if total_parameters(found) == int(row["params"]):
+            return found
+    raise Unusable(f"unknown model {name}: its sizes do not make its {row['params']} parameters")
 
 
 def _configured(name: str, row: Row, overrides: Mapping[str, Any]) -> ModelSpec:
@@ -233,13 +252,17 @@ def _layer_total(spec: ModelSpec) -> float:
     return float(sum(by_kind[kind] for kind in spec.layer_sequence))
 
 
-def compared(rows: Sequence[Row]) -> tuple[list[Compared], dict[str, int]]:
+def compared(
+    rows: Sequence[Row], progress: Callable[[int, int], None] | None = None
+) -> tuple[list[Compared], dict[str, int]]:
     """All rows that can be predicted, and why others are skipped."""
     found, skipped = [], dict[str, int]()
-    for row in rows:
+    for done, row in enumerate(rows, start=1):
+        if progress is not None:
+            progress(done, len(rows))
         try:
             found.append(compare(row))
-        except MeshwrightError as error:
-            reason = f"{type(error).__name__}: {error}"
+        except (MeshwrightError, Unusable, ArithmeticError, LookupError, ValueError) as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             skipped[reason] = skipped.get(reason, 0) + 1
     return found, skipped

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -71,19 +71,19 @@ def _first(sizes: Sequence[float]) -> float | None:
     return sizes[0] if sizes else None
 
 
-def report(path: Path) -> TrackerReport:
-    """Compare a file.
+def report(path: Path, *, progress: Callable[[int, int], None] | None = None) -> TrackerReport:
+    """Compare a file; `progress` is called with rows done and rows in all.
 
     Raises:
         DatasetUnreadable: the file cannot be read, or is no tracker file.
     """
     try:
         rows = read(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DatasetUnreadable(f"--tracker {path}: {error}") from error
     if not rows or PHASES["total"] not in rows[0]:
         raise DatasetUnreadable(f"--tracker {path}: has no column {PHASES['total']}, so it is no tracker file")
-    found, skipped = compared(rows)
+    found, skipped = compared(rows, progress)
     return TrackerReport(source=path.stem, rows=tuple(found), skipped=skipped)
 
 

@@ -1,5 +1,6 @@
 """`validate --tracker` and `support` print what a program can read."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from planner.errors import DatasetUnreadable
 from planner.validate.tracker_report import report
 
 ROWS = Path("calibration_data/tracker/layouts.csv")
+PLAIN = Path("calibration_data/tracker/full_depth.csv")
+"""Rows whose models are presets as they are."""
 KEYS = {
     "source",
     "quantity",
@@ -50,3 +53,39 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     other.write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(DatasetUnreadable, match="no column peak_total_gb"):
         report(other)
+
+
+def _written(folder: Path, rows: list[dict[str, str]]) -> Path:
+    path = folder / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*rows[0], "remark"])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_spoiled_rows_and_unknown_models_are_skipped_with_a_reason(tmp_path: Path) -> None:
+    with PLAIN.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[:8]
+    spoiled = [
+        ("vocab", ""),
+        ("mbs", "-1"),
+        ("layers", "1e9"),
+        ("model", "nobody/knows-this-one"),
+        ("attn", "x"),
+        ("seq", ""),
+    ]
+    for row, (column, cell) in zip(rows, spoiled, strict=False):
+        row[column] = cell
+    (total, *_) = report(_written(tmp_path, rows)).entries()
+    assert (total["rows"], total["used"]) == (8, 2)
+    assert sum(total["skipped"].values()) == 6
+    assert not any("\n" in reason for reason in total["skipped"])
+
+
+def test_a_model_that_no_preset_has_is_built_from_its_numbers(tmp_path: Path) -> None:
+    with PLAIN.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["model"].startswith("llama3")][:1]
+    assert rows
+    found = report(_written(tmp_path, [row | {"model": "llama-of-our-house"} for row in rows])).rows
+    assert [abs(row.error()) < 0.005 for row in found] == [True]
