@@ -1,10 +1,12 @@
 """`meshwright plan`: choose the best configuration and prove it."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cost_models.errors import BrokenRule
 from planner.cli import asked, output
 from planner.errors import ExportUnsupported
 
@@ -17,7 +19,11 @@ CertificateFile = Annotated[
 ]
 WhyNot = Annotated[
     list[str] | None,
-    typer.Option("--why-not", metavar="KEY=VALUE", help="Also plan with this decision pinned, and compare."),
+    typer.Option(
+        "--why-not",
+        metavar="KEY=VALUE[,KEY=VALUE]",
+        help="Also plan with these decisions pinned: what that costs, term by term, or the rule that forbids it.",
+    ),
 ]
 
 
@@ -44,6 +50,7 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     """Choose the best configuration for a job, prove it, and say why not the others."""
     from planner.planning import plan
     from planner.resolve import resolve
+    from planner.why_not import pins
 
     flags = {
         "model": model,
@@ -67,12 +74,11 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     for target in export or []:
         exporter(target)
     request = asked.read_request(request_with([]))
-    pinned = [asked.read_request(request_with([pin])) for pin in why_not or []]
-    for asked_instead in pinned:
-        resolve(asked_instead)  # a pin that contradicts the model is refused before anything is planned
+    resolve(request)
+    pinned = {choice: asked.read_request(request_with(pins(choice))) for choice in why_not or []}
     with output.progress("planning", quiet=as_json) as report:
         found = plan(request, report=report)
-        rivals = [plan(rival, report=report) for rival in pinned]
+        rivals = {choice: _planned(rival, report) for choice, rival in pinned.items()}
     if certificate is not None:
         from planner.cli.certificate import certify
 
@@ -81,20 +87,30 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     if save_dir is not None:
         _save(save_dir, found, artifacts)
     if as_json:
-        output.print_json(_document(found, artifacts, dict(zip(why_not or [], rivals, strict=True))))
+        output.print_json(_document(found, artifacts, rivals))
     else:
         from planner.cli.render import artifact_text, plan_view, why_not_view
 
         console = output.result_console()
         plan_view(console, found)
-        for pin, rival in zip(why_not or [], rivals, strict=True):
-            why_not_view(console, pin, found, rival)
+        for choice, rival in rivals.items():
+            why_not_view(console, choice, found, rival)
         for artifact in artifacts:
             output.print_text(artifact_text(artifact))
     if refused is not None:
         raise refused
     if found.status == "infeasible":
         raise typer.Exit(3)
+
+
+def _planned(request: Any, report: Any) -> Any:
+    """The best plan for a request, or the rule that leaves none before anything is priced."""
+    from planner.planning import plan
+
+    try:
+        return plan(request, report=report)
+    except BrokenRule as error:
+        return str(error)
 
 
 def _artifacts(found: Any, targets: list[str]) -> tuple[list[Any], ExportUnsupported | None]:
@@ -120,7 +136,11 @@ def _document(found: Any, artifacts: list[Any], rivals: dict[str, Any]) -> dict[
     if artifacts:
         document["artifacts"] = [{"path": a.path, "media_type": a.media_type, "text": a.text} for a in artifacts]
     if rivals:
-        document["why_not"] = {pin: rival.to_dict() for pin, rival in rivals.items()}
+        from planner.why_not import against
+
+        plans = {choice: rival for choice, rival in rivals.items() if not isinstance(rival, str)}
+        document["why_not"] = {choice: rival.to_dict() for choice, rival in plans.items()}
+        document["against"] = [asdict(against(choice, found, rival)) for choice, rival in rivals.items()]
     return document
 
 

@@ -10,6 +10,7 @@ from planner.explain import short_name
 from planner.exporters.base import Artifact
 from planner.neighbours import recompute_text
 from planner.plan import Optimality, Plan, Prediction
+from planner.why_not import against
 
 LEAST_SHOWN = 1e-4
 """Probabilities below this are not told apart."""
@@ -166,9 +167,13 @@ def _foot(console: Console, plan: Plan) -> None:
     )
 
 
-def why_not_view(console: Console, pin: str, plan: Plan, rival: Plan) -> None:
-    """What pinning a decision otherwise would cost."""
-    console.print(f"[bold]Why not {escape(pin)}?[/bold]")
+def why_not_view(console: Console, choice: str, plan: Plan, rival: Plan | str) -> None:
+    """What a choice would cost, term by term, or what forbids it."""
+    console.print(f"[bold]Why not {escape(choice)}?[/bold]")
+    if isinstance(rival, str):
+        console.print(f"  it is forbidden: {escape(rival)}", soft_wrap=True)
+        console.print()
+        return
     if rival.prediction is None or rival.configuration is None or plan.prediction is None:
         console.print("  with it there is no plan" if rival.configuration is None else "  only with it there is a plan")
         infeasible_view(console, rival if rival.configuration is None else plan)
@@ -180,7 +185,19 @@ def why_not_view(console: Console, pin: str, plan: Plan, rival: Plan) -> None:
         f"step {slower:+.1%}, memory {memory / 2**30:+.2f} GiB",
         soft_wrap=True,
     )
+    found = against(choice, plan, rival)
+    for name, terms in (("time", _seconds(found.seconds)), ("memory at the fullest instant", _sizes(found.bytes))):
+        if terms:
+            console.print(f"  {name}: {escape(', '.join(terms))}", soft_wrap=True)
     console.print()
+
+
+def _seconds(terms: dict[str, float] | None) -> list[str]:
+    return [f"{words(name)} {'+' if value > 0 else '-'}{seconds(abs(value))}" for name, value in (terms or {}).items()]
+
+
+def _sizes(terms: dict[str, int] | None) -> list[str]:
+    return [f"{words(name)} {value / 2**30:+.2f} GiB" for name, value in (terms or {}).items()]
 
 
 def artifact_text(artifact: Artifact) -> str:

@@ -1,0 +1,77 @@
+"""Why not: the best plan under other choices, what it costs term by term, or the rule that forbids it."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from planner.cli import main
+from planner.planning import plan
+from planner.request import PlanRequest
+from planner.why_not import against, pins
+from tests.unit.planner.requests import SMALL
+
+FLAGS = ["--model", "llama-3.2-1b", "--device", "a100-sxm-80gb", "--gpus", "4", "--backend", "megatron"]
+FLAGS += ["--sequence-length", "2048", "--global-batch-size", "16"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("zero_stage=3", ["zero_stage=3"]),
+        ("tensor_parallel=8,zero_stage=3", ["tensor_parallel=8", "zero_stage=3"]),
+        ("zero_stage=[1, 2], recompute=none", ["zero_stage=[1, 2]", "recompute=none"]),
+        ("tensor_parallel={min: 2, max: 4},max_gpus=8", ["tensor_parallel={min: 2, max: 4}", "max_gpus=8"]),
+    ],
+)
+def test_choices_are_told_apart(text: str, parts: list[str]) -> None:
+    assert pins(text) == parts
+
+
+def test_the_cost_is_told_term_by_term() -> None:
+    best, other = (
+        plan(PlanRequest.read(copy.deepcopy(SMALL) | {"constraints": wish})) for wish in ({}, {"recompute": "full"})
+    )
+    found = against("recompute=full", best, other)
+    assert found.value is not None
+    assert found.step_seconds is not None
+    assert found.seconds is not None
+    assert found.value > 0
+    assert sum(found.seconds.values()) == pytest.approx(found.step_seconds, rel=1e-6)
+    assert against("nothing", best, best).seconds == {}
+
+
+def asked(choice: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+    assert main(["plan", *FLAGS, "--why-not", choice, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert main(["plan", *FLAGS, "--why-not", choice]) == 0
+    return document, capsys.readouterr().out
+
+
+def test_several_choices_are_planned_together(capsys: pytest.CaptureFixture[str]) -> None:
+    choice = "tensor_parallel=2,pipeline_parallel=2"
+    document, shown = asked(choice, capsys)
+    chosen = document["why_not"][choice]["configuration"]
+    assert (chosen["tensor_parallel"], chosen["pipeline_parallel"]) == (2, 2)
+    (found,) = document["against"]
+    assert found["share"] > 0
+    assert found["forbidden"] is None
+    assert "Why not tensor_parallel=2,pipeline_parallel=2?" in shown
+    assert "  time: " in shown
+
+
+def test_the_rule_that_forbids_a_choice_is_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    document, shown = asked("zero_stage=3,pipeline_parallel=2", capsys)
+    (found,) = document["against"]
+    assert "zero_stage 3 exceeds 1 with pipeline_parallel 2" in found["forbidden"]
+    assert "with it there is no plan" in shown
+    document, shown = asked("tensor_parallel=5", capsys)
+    assert document["why_not"] == {}
+    assert "5 does not divide num_attention_heads 32" in document["against"][0]["forbidden"]
+    assert "it is forbidden" in shown
+
+
+def test_a_choice_that_no_one_knows_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *FLAGS, "--why-not", "tensor_paralel=2"]) == 2
+    assert "tensor_paralel is no constraint" in capsys.readouterr().err
