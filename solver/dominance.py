@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from solver.objectives import timed_limits
 from solver.problem import Problem
 from solver.space import STRUCTURE, BackendSpace, BoolArray
 
@@ -46,10 +47,12 @@ def accumulation_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -
     Memory depends on the number m of micro-batches only through those in flight, and on whether there are several; it
     is the same for all m >= max(p, 2), with interleaving for all m >= 2 p. The step per sequence,
     ((m - 1/v) X + s / v + c) / m with the slowest stage X and the sum s >= X, never grows with m. A limit on the step
-    itself (its time, its price) may ask for a smaller m, so nothing is dropped under one.
+    itself (its time, price or energy) may ask for a smaller m, so nothing is dropped under one.
     """
-    batch, limits = problem.job.training.batch_range, problem.limits
-    if batch.min == batch.max or limits.max_step_seconds is not None or limits.max_cost_per_step is not None:
+    batch = problem.job.training.batch_range
+    whole_step = problem.limits.max_step_seconds is not None
+    whole_step |= any(not goal.per_sequence for goal, _ in timed_limits(problem))
+    if batch.min == batch.max or whole_step:
         return legal
     t = space.topologies
     steps, pipeline = t["gradient_accumulation_steps"], t["pipeline_parallel"]
