@@ -12,6 +12,7 @@ from typing import Final
 from cost_models import catalog
 from cost_models.errors import SpecError
 from planner.datasets.cases import UserCase
+from planner.datasets.shapes import preset_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,13 @@ def _framework(case: UserCase) -> str:
 
 def _degree(case: UserCase, key: str) -> int:
     return case.whole("config", key) or 1
+
+
+def _head_width(case: UserCase) -> str:
+    hidden, heads, width = (case.whole("model", key) for key in ("hidden", "heads", "head_dim"))
+    if hidden and heads and not width and hidden % heads:
+        return f"hidden {hidden} is no multiple of heads {heads}"
+    return ""
 
 
 def _groups(case: UserCase) -> str:
@@ -91,6 +99,9 @@ def _world(case: UserCase) -> str:
         return f"tensor x pipeline x context = {product} exceeds {world} devices"
     if world and world % product:
         return f"{world} devices is no multiple of tensor x pipeline x context = {product}"
+    dp = case.whole("config", "dp")
+    if world and dp and "n_gpus" not in str(case.assumed_fields) and world != product * dp:
+        return f"tensor x pipeline x context x data = {product * dp} is not the {world} devices"
     return ""
 
 
@@ -188,6 +199,14 @@ def _host_optimizer(case: UserCase) -> str:
     return ""
 
 
+def _host_weights(case: UserCase) -> str:
+    stage, offload = case.number("config", "zero_stage"), case.text("config", "offload")
+    if stage is None or stage >= _WEIGHT_STAGE or "deepspeed" not in _framework(case):
+        return ""
+    moved = "parameters" if "param" in offload else "NVMe" if "nvme" in offload else ""
+    return f"offloading of {moved} with ZeRO stage {stage:g}: it is available with stage 3 only" if moved else ""
+
+
 def _dispatched(case: UserCase) -> str:
     world, loading = case.whole("hardware", "n_gpus"), case.text("config", "device_map")
     if loading == "auto" and world and world > 1 and re.search(r"deepspeed|fsdp|ddp|torchrun", _framework(case)):
@@ -216,7 +235,22 @@ def _device_kernel(case: UserCase) -> str:
         return f"flash-attention 2 on {name}, which needs compute capability 8.0"
     if second and re.match(r"fp32|float32", case.text("config", "precision")):
         return "flash-attention 2 with fp32, which has only 16-bit kernels"
+    width = case.whole("model", "head_dim")
+    if second and width and width > _WIDEST_HEAD:
+        return f"flash-attention 2 with heads of {width}, wider than {_WIDEST_HEAD}"
     return ""
+
+
+_WIDEST_HEAD: Final = 256
+
+
+def _positions(case: UserCase) -> str:
+    length, known = case.whole("config", "seq_len"), preset_of(str(case.stated("model", "hf_id") or ""))
+    made_to_measure = re.search(r"megatron|nemo|neox|nanogpt|torchtitan", _framework(case))
+    if length is None or known is None or known.position_embedding != "learned" or made_to_measure:
+        return ""
+    rows = known.max_position_embeddings or known.position_embedding_rows
+    return f"sequence {length} exceeds the {rows} learned positions of {known.name}" if 0 < rows < length else ""
 
 
 def _backward_optimizer(case: UserCase) -> str:
@@ -245,6 +279,7 @@ def _vocabulary(case: UserCase) -> str:
 
 
 RULES: Final = (
+    NumberRule("head_width", _head_width, "transformers models/llama/configuration_llama.py, validate_architecture"),
     NumberRule("kv_heads", _groups, "arXiv:2305.13245, section 2.2: query heads are divided into groups"),
     NumberRule("heads_tp", _heads_by_tensor, "Megatron-LM core/transformer/transformer_config.py"),
     NumberRule("heads_sp", _heads_by_sequence, "arXiv:2309.14509, section 3.1; verl, ulysses_sequence_parallel_size"),
@@ -260,9 +295,11 @@ RULES: Final = (
     NumberRule("zero_ep", _sharded_experts, "DeepSpeed runtime/engine.py: MoE is not supported with ZeRO stage 3"),
     NumberRule("one_bit", _compressed, "deepspeed.ai/tutorials/onebit-adam: not compatible with ZeRO stage 2 and 3"),
     NumberRule("host_optimizer", _host_optimizer, "DeepSpeed runtime/engine.py, zero_force_ds_cpu_optimizer"),
+    NumberRule("host_weights", _host_weights, "deepspeed.ai/docs/config-json: offload_param and NVMe, stage 3 only"),
     NumberRule("device_map", _dispatched, "accelerate Accelerator.prepare_model: device_map auto in distributed mode"),
     NumberRule("precision", _device_precision, "NVIDIA CUDA C++ programming guide, compute capabilities"),
     NumberRule("kernel", _device_kernel, "github.com/Dao-AILab/flash-attention README: Ampere or newer"),
+    NumberRule("positions", _positions, "transformers models/gpt2/modeling_gpt2.py: a table of n_positions rows"),
     NumberRule("in_backward", _backward_optimizer, "torchtune recipes/full_finetune_single_device.py"),
     NumberRule("sequence", _sequence_shards, "Megatron-LM core/utils.py, get_batch_on_this_cp_rank"),
     NumberRule("vocabulary", _vocabulary, "torch.distributed.tensor.parallel documents, RowwiseParallel"),

@@ -105,6 +105,12 @@ def test_each_kind_of_report_gets_its_verdict_and_limit(made: UserCase, verdict:
 @pytest.mark.parametrize(
     ("rule", "made"),
     [
+        ("head_width", case(SEVEN_B | {"hidden": 4100})),
+        ("world", case(config={"dp": 4})),
+        ("host_weights", case(config={"offload": "optimizer + param cpu", "zero_stage": 2})),
+        ("host_weights", case(config={"offload": "optimizer nvme", "zero_stage": 1})),
+        ("positions", case(SEVEN_B | {"hf_id": "gpt2"}, config={"seq_len": 2048})),
+        ("kernel", case(SEVEN_B | {"head_dim": 320}, config={"attention": "flash-attn 2"})),
         ("kv_heads", case(SEVEN_B | {"kv_heads": 5})),
         ("kv_heads", case(SEVEN_B | {"kv_heads": 0})),
         ("heads_tp", case(config={"tp": 3})),
