@@ -94,6 +94,10 @@ def runtime(
 
 
 def _pool(settings: ServiceSettings) -> SolverPool:
+    if settings.solver_pool.startswith("dask://"):
+        from service.solving.dask_pool import DaskPool
+
+        return DaskPool(settings.solver_pool, settings.solve_timeout_seconds)
     return SpawnPool(settings.solver_processes, settings.solve_timeout_seconds)
 
 

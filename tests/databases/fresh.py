@@ -37,7 +37,9 @@ def sqlite(folder: Path) -> Iterator[Fresh]:
 def postgresql(server: Server) -> Iterator[Fresh]:
     """Schemas of one database, each upgraded by what the first upgrade said: quicker than a database each."""
     admin = create_engine(
-        server.url("postgres").replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
+        server.url("postgres").replace("postgresql:", "postgresql+psycopg:"),
+        isolation_level="AUTOCOMMIT",
+        pool_pre_ping=True,  # tests restart the server
     )
     said: list[tuple[str, Any]] = []
 

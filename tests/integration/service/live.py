@@ -34,6 +34,8 @@ class Server:
 @contextmanager
 def served(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
     """Serve until the block ends; then SIGTERM, as systemd and Kubernetes do."""
+    own = "MESHWRIGHT_DATABASE_URL"
+    database = {} if own in (environment or {}) else {own: ambient.fresh()}
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "--port", "0", *arguments],
         cwd=ROOT,
@@ -41,7 +43,7 @@ def served(*arguments: str, environment: dict[str, str] | None = None) -> Iterat
             "PYTHONPATH": str(ROOT),
             "PATH": "/bin",
             "MESHWRIGHT_LOG_FORMAT": "json",
-            "MESHWRIGHT_DATABASE_URL": ambient.fresh(),
+            **database,
             **(environment or {}),
         },
         stdout=subprocess.DEVNULL,

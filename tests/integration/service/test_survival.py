@@ -1,0 +1,135 @@
+"""Killed services, killed solvers, a database that goes away, two replicas: nothing is lost, nothing is done twice."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+
+from service.storage.database import Database
+from service.storage.repositories.solves import Filters
+from service.storage.tables import DEFAULT_PROJECT, Solve
+from tests.databases.fixtures import Fresh
+from tests.databases.postgresql import Server as PostgreSQL
+from tests.integration.service.live import Server, served
+from tests.integration.service.test_live import SMALL
+from tests.integration.service.test_stuck_estimate import workers
+from tests.scale import scaled
+
+BRISK = {"MESHWRIGHT_LEASE_SECONDS": "2", "MESHWRIGHT_POLL_SECONDS": "0.2"}
+
+
+def post(server: Server, count: int, start: int = 0) -> list[str]:
+    """Distinct requests; where their plans will be."""
+    with httpx2.Client(base_url=server.url, timeout=60) as http:
+        places = []
+        for n in range(start, start + count):
+            training = {"sequence_length": 128 + n, "global_batch_size": 8}
+            answer = http.post("/v1/plans", json={**SMALL, "training": training})
+            assert answer.status_code == 202, answer.text
+            places.append(answer.headers["location"])
+    return places
+
+
+def all_answered(server: Server, places: list[str]) -> None:
+    with httpx2.Client(base_url=server.url, timeout=90) as http:
+        for place in places:
+            answer = http.get(place, headers={"Prefer": "wait=60"})
+            assert answer.status_code == 200, (place, answer.text)
+
+
+def solves(url: str) -> list[Solve]:
+    database = Database(url)
+    try:
+        return list(database.read(lambda work: work.solves.page(DEFAULT_PROJECT, Filters(), after=None, size=500)).rows)
+    finally:
+        database.close()
+
+
+def until(what: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while not (found := what()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_a_killed_service_forgets_nothing(databases: Fresh) -> None:
+    url, count = databases(), scaled(6, 100)
+    settings = {**BRISK, "MESHWRIGHT_DATABASE_URL": url}
+    with served(environment=settings) as first:
+        places = post(first, count)
+        until(lambda: any(solve.state == "running" for solve in solves(url)))
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait()
+    with served(environment=settings) as second:
+        all_answered(second, places)
+    found = solves(url)
+    assert sorted(f"/v1/plans/{solve.id}" for solve in found) == sorted(places)
+    assert {solve.state for solve in found} == {"done"}
+    assert max(solve.attempts for solve in found) <= 2
+
+
+def test_a_killed_solver_costs_one_more_try(sqlite_databases: Fresh) -> None:
+    url = sqlite_databases()
+    with served(environment={**BRISK, "MESHWRIGHT_DATABASE_URL": url}) as server:
+        with httpx2.Client(base_url=server.url, timeout=60) as http:
+            until(lambda: http.get("/readyz").status_code == 200)
+        before = set(workers(server))
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        [place] = post(server, 1)
+        until(lambda: solves(url)[0].state == "running")
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        all_answered(server, [place])
+    [solve] = solves(url)
+    assert (solve.deaths, solve.attempts, solve.state) == (1, 2, "done")
+
+
+def test_two_replicas_solve_each_request_once(postgresql_databases: Fresh) -> None:
+    url, count = postgresql_databases(), scaled(6, 100)
+    settings = {"MESHWRIGHT_POLL_SECONDS": "0.1", "MESHWRIGHT_DATABASE_URL": url}
+    with served(environment=settings) as one, served(environment=settings) as other:
+        places = post(one, count // 2) + post(other, count - count // 2, start=count // 2)
+        all_answered(one, places)
+        all_answered(other, places)
+        again = {place: httpx2.get(other.url + place).content for place in places}
+        assert again == {place: httpx2.get(one.url + place).content for place in places}
+    found = solves(url)
+    assert {(solve.state, solve.attempts, solve.fence) for solve in found} == {("done", 1, 1)}
+
+
+def test_a_database_that_restarts_is_waited_for(postgresql_server: PostgreSQL, postgresql_databases: Fresh) -> None:
+    url = postgresql_databases()
+    settings = {"MESHWRIGHT_DATABASE_URL": url, "MESHWRIGHT_POLL_SECONDS": "0.1"}
+    with served(environment=settings) as server:
+        places = post(server, 4)
+        postgresql_server.stop()
+        try:
+            with httpx2.Client(base_url=server.url, timeout=60) as http:
+                assert http.get("/livez").status_code == 200
+                assert http.get("/readyz").status_code == 503
+                answer = http.get(places[0])
+                assert (answer.status_code, answer.json()["type"]) == (503, "/problems/storage-unavailable")
+                assert answer.headers["retry-after"]
+        finally:
+            postgresql_server.start()
+        all_answered(server, places)
+        places += post(server, 2, start=4)
+        all_answered(server, places)
+    assert {solve.state for solve in solves(url)} == {"done"}
+
+
+def test_a_service_that_is_told_to_end_gives_its_work_back(sqlite_databases: Fresh) -> None:
+    url = sqlite_databases()
+    settings = {"MESHWRIGHT_DATABASE_URL": url, "MESHWRIGHT_SHUTDOWN_SECONDS": "2"}
+    with served(environment=settings) as server:
+        post(server, 6)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(30)
+    left = [solve for solve in solves(url) if solve.state != "done"]
+    assert {solve.state for solve in left} <= {"queued"}
+    assert {(solve.attempts, solve.lease_owner) for solve in left} <= {(0, None)}
