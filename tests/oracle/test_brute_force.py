@@ -8,7 +8,7 @@ from tests.oracle.brute_force import best_step
 from tests.oracle.instances import instance
 from tests.scale import scaled
 
-SEEDS = range(scaled(60, 600))
+SEEDS = range(scaled(60, 3000))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
