@@ -5,7 +5,7 @@ from typing import Final
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule, SpecError
 from cost_models.job import Job
-from cost_models.specs.choices import SPARING, Precision
+from cost_models.specs.choices import NARROW, SPARING, Precision
 from cost_models.specs.cluster import ClusterSpec, DeviceSpec, LinkSpec, NodePool
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.training import TrainingSpec
@@ -168,16 +168,16 @@ def _precision(
     """`auto` becomes bf16 where the device multiplies it, else fp16 on a GPU, else fp32; a constraint narrows it.
 
     A constraint that lists formats leaves the choice among them to the solver; one that only forbids permits none that
-    changes results (fp8).
+    changes results (fp8, NVFP4).
     """
     training, constraints = request.training, request.constraints
     allowed = constraints.precision
-    order: tuple[Precision, ...] = ("bf16", "fp16", "fp32", "fp8")
-    able = tuple(p for p in order if p in device.peak_flops and not (p == "fp16" and device.kind == "cpu"))
+    order: tuple[Precision, ...] = ("bf16", "fp16", "fp32", "fp8", "nvfp4")
+    able = tuple(p for p in order if device.multiplies(p) and not (p == "fp16" and device.kind == "cpu"))
     if training.precision == "auto":
         usable = able if allowed is None else allowed.among(able)
         if allowed is not None and allowed.values is None:
-            usable = usable[:1] if usable[:1] != ("fp8",) else ()
+            usable = () if NARROW.intersection(usable[:1]) else usable[:1]
         if not usable:
             raise BrokenRule(f"constraints.precision is {allowed} but {device.name} computes in {', '.join(able)}")
         if allowed is None or len(usable) == 1:

@@ -117,7 +117,7 @@ def check_key(key: str) -> None:
 
 
 def default_precisions(*devices: DeviceSpec) -> tuple[Value, ...]:
-    """The 16-bit format that the devices multiply at full rate, else fp32; fp8, which changes results, on request."""
+    """The 16-bit format that the devices multiply at full rate, else fp32; narrower ones change results."""
     for name in ("bf16", "fp16"):
         if all(name in device.peak_flops for device in devices):
             return (name,)

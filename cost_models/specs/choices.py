@@ -3,7 +3,7 @@
 from typing import Final, Literal, get_args
 
 Backend = Literal["deepspeed", "megatron", "fsdp", "ddp", "megatron-deepspeed"]
-Precision = Literal["bf16", "fp16", "fp32", "fp8"]
+Precision = Literal["bf16", "fp16", "fp32", "fp8", "nvfp4"]
 Attention = Literal["flash", "sdpa", "eager"]
 CrossEntropy = Literal["eager", "fused", "vocab_parallel"]
 Compression = Literal["none", "fp16", "bf16", "int8", "powersgd", "one-bit", "top-k"]
@@ -27,5 +27,8 @@ RECOMPUTES: Final[tuple[Recompute, ...]] = get_args(Recompute)
 OBJECTIVES: Final[tuple[ObjectiveName, ...]] = get_args(ObjectiveName)
 SPARING: Final[frozenset[ObjectiveName]] = frozenset({"gpus", "cost", "cost_per_token", "energy"})
 """Objectives that fewer devices may serve better: the answer may then leave a part of the cluster idle."""
+
+NARROW: Final[frozenset[Precision]] = frozenset({"fp8", "nvfp4"})
+"""Matrix products of linear layers in fewer than 16 bits; everything else of such a run has 16."""
 
 LOSSLESS: Final[frozenset[Compression]] = frozenset({"none"})

@@ -6,8 +6,9 @@ import numpy as np
 
 from cost_models.arrays import choose
 from cost_models.parameters import Split, layer_weights
+from cost_models.specs.choices import NARROW, PRECISIONS
 from cost_models.specs.model import LayerKind
-from cost_models.time.frame import Frame, device_keys
+from cost_models.time.frame import Frame, device_keys, lookup
 
 
 def streaming_seconds(size: Any, bandwidth: Any) -> Any:
@@ -64,13 +65,16 @@ def forward_seconds(frame: Frame, kind: LayerKind) -> Any:
 
 
 def cast_seconds(frame: Frame, kind: LayerKind) -> Any:
-    """Casting the inputs of fp8 matrix products, forward; the backward casts twice as much. [s]
+    """Casting the inputs of narrow matrix products, forward; the backward casts twice as much. [s]
 
-    Source: NVIDIA Transformer Engine user guide, FP8 primer (each input is read in 16 bits, written in 8).
+    Source: NVIDIA Transformer Engine user guide, FP8 primer (each input is read in 16 bits, written in 8); for NVFP4,
+    arXiv:2509.25149 section 4 (read for its largest value first, rotated for the weight gradient).
     """
     inputs = 2.0 * frame.model.hidden_size + mlp_width(frame, kind) + projected_width(frame)
-    traffic = frame.factor("fp8_cast_bytes") * frame.tokens * inputs
-    return choose(frame.precision_is("fp8"), streaming_seconds(traffic, frame.hbm), 0.0)
+    per_input = lookup(
+        frame.strategy.precision, PRECISIONS, lambda p: frame.factor("cast_bytes", p) if p in NARROW else 0.0
+    )
+    return streaming_seconds(per_input * frame.tokens * inputs, frame.hbm)
 
 
 def dequantization_seconds(frame: Frame, kind: LayerKind) -> Any:

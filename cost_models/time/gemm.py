@@ -1,13 +1,14 @@
 """Matrix products: the linear layers of a block and of the head."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from cost_models.arrays import Array
 from cost_models.errors import BrokenRule
 from cost_models.parameters import Split, Weight, layer_weights
-from cost_models.specs.choices import PRECISIONS
+from cost_models.specs.choices import NARROW, PRECISIONS
 from cost_models.specs.model import LayerKind
 from cost_models.time.frame import Frame, device_keys, lookup, once
 
@@ -21,6 +22,12 @@ def matmul_seconds(flops: Array, rate: Array) -> Array:
     terms are left out: on published shapes, which are large and round, they explain nothing.
     """
     return flops / rate
+
+
+_PRODUCTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "nvfp4": ("fp4",), "fp8": ("fp8",), "fp16": ("fp16", "bf16", "fp32"), "bf16": ("bf16", "fp32"), "fp32": ("fp32",),
+}  # fmt: skip
+"""Types in which a precision's matrices may be multiplied, the first that a device has."""
 
 
 def peak_flops(frame: Frame, precision: str) -> tuple[str, float]:
@@ -37,7 +44,7 @@ def peak_flops(frame: Frame, precision: str) -> tuple[str, float]:
     sixteen = next((peaks[dtype] for dtype in ("bf16", "fp16") if dtype in peaks), None)
     if "fp32" not in peaks and sixteen is not None:
         peaks = peaks | {"fp32": sixteen * frame.factor("unpublished_fp32_share")}
-    chain = {"fp8": ("fp8",), "fp16": ("fp16", "bf16", "fp32"), "bf16": ("bf16", "fp32"), "fp32": ("fp32",)}[precision]
+    chain = _PRODUCTS[precision]
     for dtype in chain:
         if dtype in peaks:
             return dtype, peaks[dtype]
@@ -46,17 +53,17 @@ def peak_flops(frame: Frame, precision: str) -> tuple[str, float]:
 
 @once
 def peak_rate(frame: Frame) -> Any:
-    """Peak of what stays 16-bit in an fp8 run, by row: attention and head. [FLOP/s]"""
-    return lookup(frame.strategy.precision, PRECISIONS, lambda p: peak_flops(frame, "bf16" if p == "fp8" else p)[1])
+    """Peak of what stays 16-bit in a narrower run, by row: attention and head. [FLOP/s]"""
+    return lookup(frame.strategy.precision, PRECISIONS, lambda p: peak_flops(frame, "bf16" if p in NARROW else p)[1])
 
 
 @once
 def sustained_rate(frame: Frame, *, sixteen_bit: bool = False) -> Any:
-    """Rate of linear layers by row; with `sixteen_bit`, of what stays 16-bit in an fp8 run. [FLOP/s]"""
+    """Rate of linear layers by row; with `sixteen_bit`, of what stays 16-bit in a narrower run. [FLOP/s]"""
     device = frame.device
 
     def rate(precision: str) -> float:
-        dtype, peak = peak_flops(frame, "bf16" if sixteen_bit and precision == "fp8" else precision)
+        dtype, peak = peak_flops(frame, "bf16" if sixteen_bit and precision in NARROW else precision)
         tensor_dtype = "bf16" if dtype == "fp16" else dtype
         keys = dict.fromkeys(f"{key}.{kind}" for key in device_keys(device) for kind in (dtype, tensor_dtype))
         return peak * frame.factor("gemm_efficiency", *keys)

@@ -24,7 +24,7 @@ Nodes = Annotated[int | None, typer.Option("--nodes", help="Nodes; as many as --
 SequenceLength = Annotated[int | None, typer.Option("--sequence-length", help="Tokens in a sequence.")]
 GlobalBatchSize = Annotated[int | None, typer.Option("--global-batch-size", help="Sequences in an optimizer step.")]
 Method = Annotated[str | None, typer.Option("--method", help="full, lora or qlora.")]
-Precision = Annotated[str | None, typer.Option("--precision", help="auto, bf16, fp16, fp32 or fp8.")]
+Precision = Annotated[str | None, typer.Option("--precision", help="auto, bf16, fp16, fp32, fp8 or nvfp4.")]
 Optimizer = Annotated[str | None, typer.Option("--optimizer", help="adamw, adamw-8bit, adafactor, sgd, lion, muon.")]
 BackendName = Annotated[
     str | None, typer.Option("--backend", help="any, deepspeed, megatron, fsdp, ...; or a list a,b.")

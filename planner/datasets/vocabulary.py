@@ -9,6 +9,7 @@ from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 
 _PRECISIONS: Final[tuple[tuple[str, Precision], ...]] = (
+    (r"nvfp4|\bfp4\b", "nvfp4"),
     (r"fp8|float8", "fp8"),
     (r"bf16|bfloat16", "bf16"),
     (r"fp16|float16|half|^16\b|\bo[12]\b", "fp16"),
@@ -36,8 +37,6 @@ def precision_of(row: Measurement) -> tuple[Precision, str]:
     text = row.precision.lower()
     if not text:
         raise Unusable("precision not stated")
-    if re.search(r"nvfp4|mxfp4|fp4", text):
-        return "fp8", f"precision: {row.precision} priced as fp8"
     for pattern, name in _PRECISIONS:
         if re.search(pattern, text):
             return name, ""
@@ -54,7 +53,7 @@ _BEFORE_AMPERE: Final = re.compile(r"v100|\bt4|p100|p40|titan|rtx-? ?(?:20|6000|
 def is_pure(row: Measurement, reading: FrameworkReading) -> bool:
     """Whether no fp32 copy of the weights exists: said outright, or what a bare 16-bit name means to the framework."""
     text = row.precision.lower()
-    if re.search(r"mixed|amp|fp32 master|fp8|float8", text):
+    if re.search(r"mixed|amp|fp32 master|fp8|float8|fp4", text):
         return False
     stated = flag(row, "pure_low_precision")
     if stated is not None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import yaml
 from packaging.specifiers import SpecifierSet
 
+from cost_models.specs.choices import NARROW
 from cost_models.specs.configuration import Configuration
 from planner.exporters.base import Artifact, ExportOptions, header, job_losses, shape
 from planner.exporters.deepspeed import model_settings
@@ -42,8 +43,8 @@ class AccelerateExporter:
             losses.append(f"context_parallel {c.context_parallel} with attention {c.attention}: it needs sdpa")
         if c.cross_entropy == "vocab_parallel":
             losses.append("cross_entropy vocab_parallel: no key says it")
-        if c.precision == "fp8":
-            losses.append("precision fp8: the recipe of its kernels (fp8_config) is no part of the plan")
+        if c.precision in NARROW:
+            losses.append(f"precision {c.precision}: the recipe of its kernels is no part of the plan")
         return tuple(losses + _recompute_losses(c) + _sharding_losses(plan, c))
 
     def export(self, plan: Plan, options: ExportOptions) -> tuple[Artifact, ...]:

@@ -7,6 +7,7 @@ from packaging.specifiers import SpecifierSet
 
 from cost_models.job import Job
 from cost_models.memory.buffers import buffer_sizes
+from cost_models.specs.choices import NARROW
 from cost_models.specs.configuration import Configuration
 from planner.exporters.base import Artifact, ExportOptions, header, job_losses
 from planner.exporters.launch import launch_script
@@ -54,8 +55,8 @@ class DeepSpeedExporter:
             losses.append("optimizer 1-bit-adam: removed from DeepSpeed before 0.19")
         if c.gradient_compression in ("powersgd", "one-bit", "top-k"):
             losses.append(f"gradient_compression {c.gradient_compression}: no such key")
-        if c.precision == "fp8":
-            losses.append("precision fp8: the model's own kernels decide it, no key of ds_config.json does")
+        if c.precision in NARROW:
+            losses.append(f"precision {c.precision}: the model's own kernels decide it, no key of ds_config.json does")
         return tuple(losses)
 
     def export(self, plan: Plan, options: ExportOptions) -> tuple[Artifact, ...]:

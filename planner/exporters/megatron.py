@@ -54,7 +54,7 @@ class MegatronExporter:
         for known_since, used in (
             ("0.13", _layers_of_all(c) is not None),
             ("0.14", c.zero_stage > 1 or c.expert_overlap),
-            ("0.15", c.cuda_graph),
+            ("0.15", c.cuda_graph or c.precision == "nvfp4"),
             ("0.16", c.optimizer == "muon" or c.tensor_parallel > plan.request.model.num_key_value_heads),
         ):
             least = known_since if used else least
@@ -100,6 +100,8 @@ def megatron_flags(c: Configuration, options: ExportOptions, *, dropout: float =
         flags.append(f"--{c.precision}")
     elif c.precision == "fp8":
         flags += ["--bf16", "--fp8-format hybrid"]
+    elif c.precision == "nvfp4":
+        flags += ["--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"]
     if c.gradient_compression == "bf16":
         flags.append("--grad-reduce-in-bf16")
     if options.learning_rate is not None:

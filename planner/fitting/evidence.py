@@ -82,7 +82,7 @@ def excluded(sample: Sample) -> str:
         return "toy model in deterministic mode"
     if row.source == "torchtune":
         return "printed rates exceed the device's peak, or are totals of several devices"
-    if "fp4" in row.precision.lower() or "rowwise" in row.precision.lower():
+    if "rowwise" in row.precision.lower():
         return "precision or recipe not modelled"
     if configuration.parameter_offload or any(stage.optimizer_layers_offloaded for stage in configuration.stages):
         return "offloaded: the host is not stated"

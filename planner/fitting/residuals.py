@@ -66,7 +66,7 @@ def judged_rows(found: Sequence[Sample]) -> list[Sample]:
         sample
         for sample in found
         if not held_out(sample.row)
-        and (not excluded(sample) or (sample.small and "fp4" not in sample.row.precision.lower()))
+        and (not excluded(sample) or sample.small)
         and (sample.group != "vtrain single-node" or draw(sample.row, "judged") < 1 / FOLDS)
     ]
 

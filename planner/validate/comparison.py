@@ -199,7 +199,7 @@ def _step_time(row: Measurement, case: Case, calibration: Calibration, pricing: 
 
 
 def _time_reason(row: Measurement, case: Case) -> str:
-    """What a request cannot ask for and decides the time: 4-bit products, and fp8 scales by row."""
+    """What a request cannot ask for and decides the time: fp8 scales by row."""
     if any(text.startswith("precision:") for text in case.assumed):
         return "precision not modelled"
     return "fp8 recipe not modelled: rowwise" if "rowwise" in row.precision.lower() else ""

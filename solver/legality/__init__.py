@@ -142,7 +142,8 @@ def job_facts(job: Job, used: Sequence[int] | None = None) -> Mapping[str, Any]:
         "device_kind": "cpu" if any(device.kind == "cpu" for device in devices) else "gpu",
         "device_vendor": vendors.pop() if len(vendors) == 1 else "mixed",
         "has_bf16": all("bf16" in device.peak_flops for device in devices),
-        "has_fp8": all("fp8" in device.peak_flops for device in devices),
+        "has_fp8": all(device.multiplies("fp8") for device in devices),
+        "has_nvfp4": all(device.multiplies("nvfp4") for device in devices),
     }
 
 

@@ -91,7 +91,6 @@ def test_every_reason_to_skip(changes: dict[str, Any], reason: str) -> None:
         ({"global_batch_seqs": None}, "grad_accum"),
         ({"vocab": None}, "vocab"),
         ({"model": "house"}, "family"),
-        ({"precision": "NVFP4"}, "precision"),
         ({"method": "lora"}, "lora"),
     ],
 )

@@ -37,7 +37,7 @@ WRONG = [
     ("training.global_batch_size", 0, "training.global_batch_size: Input should be greater than 0; got 0"),
     ("training.global_batch_size", {"min": 5, "max": 2}, "training.global_batch_size: min 5 exceeds max 2"),
     ("training.global_batch_size", 10**12, "exceeds 16777216, the largest that is planned"),
-    ("training.precision", "fp12", "training.precision: Input should be 'bf16', 'fp16', 'fp32' or 'fp8'; got 'fp12'"),
+    ("training.precision", "fp12", "Input should be 'bf16', 'fp16', 'fp32', 'fp8' or 'nvfp4'; got 'fp12'"),
     ("training.precision", "fp8", "training.precision is fp8 but a100-sxm-80gb computes in bf16, fp16, fp32"),
     ("training.lora", {"rank": 3}, "lora is given but method is full"),
     ("constraints.tensor_parallel", "abc", "constraints.tensor_parallel: 'abc' is not an integer, a list of integers"),

@@ -150,7 +150,11 @@ def test_verdicts(tmp_path: Path, usable: int, verdict: str, counts: dict[str, i
         ),
         ({"peak_mem_gb": 40, "mem_kind": "allocated", "recompute": ""}, "peak_memory", "recompute not stated"),
         ({"outcome": "ok", "gpu": "A100"}, "verdict", "ambiguous device"),
-        ({"outcome": "ok", "precision": "nvfp4"}, "verdict", "precision not modelled"),
+        (
+            {"outcome": "ok", "precision": "float8 rowwise", "step_time_s": 1.0},
+            "step_time",
+            "fp8 recipe not modelled: rowwise",
+        ),
     ],
 )
 def test_skipped_rows_are_counted_with_their_reason(

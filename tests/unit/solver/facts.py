@@ -39,6 +39,7 @@ BASE: dict[str, Any] = {
     "device_vendor": "nvidia",
     "has_bf16": True,
     "has_fp8": True,
+    "has_nvfp4": True,
     "tensor_parallel": 1,
     "sequence_parallel": False,
     "context_parallel": 1,

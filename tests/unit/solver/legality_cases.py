@@ -23,6 +23,7 @@ COMMON: tuple[Case, ...] = (
     ),
     ("compression-needs-data-parallel", {"data_parallel": 1, "gradient_compression": "bf16"}),
     ("fp8-device", {"precision": "fp8", "has_fp8": False}),
+    ("nvfp4-device", {"precision": "nvfp4", "has_nvfp4": False}),
     ("bf16-device", {"has_bf16": False}),
     ("no-offload-from-cpu", {"device_kind": "cpu", "optimizer_offload": True, "zero_stage": 1}),
     ("quantized-weights-one-piece", {"method": "qlora", "tensor_parallel": 2}),
