@@ -2,8 +2,9 @@
 where it is.
 """
 
+from cost_models.memory.allocator import error_regime, regime_of
 from cost_models.memory.explain import memory_ledger
 from cost_models.memory.pricing import memory_table
 from cost_models.memory.replay import reserved_ratio
 
-__all__ = ["memory_ledger", "memory_table", "reserved_ratio"]
+__all__ = ["error_regime", "memory_ledger", "memory_table", "regime_of", "reserved_ratio"]

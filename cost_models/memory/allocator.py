@@ -11,9 +11,13 @@ import numpy as np
 from cost_models.arrays import Array, choose
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule
+from cost_models.job import Job
 from cost_models.memory.architectures import unknown
+from cost_models.memory.options import facts_of
 from cost_models.memory.setting import Setting
 from cost_models.specs.choices import BACKENDS
+from cost_models.specs.configuration import Configuration
+from cost_models.strategy import Strategy
 
 _Q99 = NormalDist().inv_cdf(0.99)
 
@@ -49,7 +53,7 @@ def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margi
     shape = np.shape(setting.tensor)
 
     def factor(regime: str) -> tuple[float, float, float]:
-        error, median = _error_regime(regime), calibration("fragmentation", regime)
+        error, median = error_regime(regime), calibration("fragmentation", regime)
         allocated = quantile(1.0, calibration("allocated_q99", error), power)
         return allocated, median, quantile(median, calibration("fragmentation_q99", regime), power)
 
@@ -84,9 +88,17 @@ _REGIMES: Final[tuple[str, ...]] = (
 )
 
 
-def _error_regime(regime: str) -> str:
+def error_regime(regime: str) -> str:
     """The regime of the ledger's own error, coarser than that of fragmentation."""
     return {"eager_small_card": "eager", "megatron_pipeline": "megatron"}.get(regime, regime)
+
+
+def regime_of(job: Job, configuration: Configuration, calibration: Calibration) -> str:
+    """The regime of one configuration."""
+    strategy = Strategy.of(configuration)
+    setting = Setting(job=job, strategy=strategy, frameworks=facts_of(job.training, None))
+    conditions = _conditions(setting, calibration)
+    return next(name for name, condition in zip(_REGIMES, conditions, strict=True) if condition)
 
 
 def _conditions(setting: Setting, calibration: Calibration) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from cost_models.arrays import Array, choose
+from cost_models.arrays import Array, ceil_div, choose
 from cost_models.job import Job
 from cost_models.parameters import padded_vocabulary
 from cost_models.specs.choices import ATTENTIONS, BACKENDS, COMPRESSIONS, CROSS_ENTROPIES, PRECISIONS
@@ -296,7 +296,7 @@ def _whole_experts(setting: Setting, shards: Any) -> Any:
     """
     assert setting.model.moe is not None
     experts = setting.model.moe.num_experts / np.asarray(setting.strategy.expert_parallel)
-    return experts / np.ceil(experts / shards)
+    return experts / ceil_div(experts, shards)
 
 
 @once

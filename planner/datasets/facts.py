@@ -140,6 +140,8 @@ def unmodelled(row: Measurement) -> str:
             return reason
     if re.search(r"\b(?:bd|do)lora\b|-(?:bd|do)ra\b|-bdlora\b", row.notes.partition(";")[0].lower()):
         return "DoRA and block-diagonal adapters not modelled"
+    if re.search(r"lit-?gpt", row.framework.lower()) and row.zero_stage == 3 and "lora" in row.method.lower():
+        return "FSDP1 around frozen weights not modelled"  # litgpt/finetune/lora.py before ModelParallelStrategy
     if "oneflow" in row.framework.lower():
         return "OneFlow's allocator not modelled"
     frozen = row.method.lower() in {"lora", "qlora"}

@@ -154,6 +154,8 @@ def offload_of(row: Measurement) -> tuple[bool, bool, bool]:
     A bare `cpu` is the optimizer's, as in ZeRO-Offload, and the parameters' too where they are sharded.
     """
     text = row.offload.lower()
+    if re.search(r"zero-? ?3 \+ full offload", row.notes.lower()):
+        text += " optimizer parameters"
     parts = "optim" in text, "param" in text, "activation" in text
     if any(parts) or not re.search(r"cpu|host|nvme|yes|true|zero|infinity", text):
         return parts

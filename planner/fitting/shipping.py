@@ -11,6 +11,7 @@ from planner.datasets.header import read_directory
 from planner.errors import PlannerError
 from planner.fitting.evidence import Sample, samples
 from planner.fitting.fit import FEWEST_ROWS, Fitted, fitted
+from planner.fitting.margins import margin_factors
 from planner.fitting.memory import memory_factors, peaks
 from planner.fitting.ranking import ranking_noise
 from planner.fitting.residuals import cross_validated, judged_rows, model_fold, quantile_factors
@@ -59,7 +60,8 @@ def recalibrate(
     tell("leaving models and stacks out")
     spread = residual_factors(result, found)
     tell("comparing peaks of memory")
-    spread |= memory_factors(peaks(rows, prior))
+    found_peaks = peaks(rows, prior)
+    spread |= memory_factors(found_peaks) | margin_factors(found_peaks, prior)
     return Recalibrated(result, found, spread, data_hashes(where))
 
 
