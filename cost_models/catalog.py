@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -46,8 +47,11 @@ def _shipped(folder: str, suffix: str = ".yaml") -> tuple[Traversable, ...]:
 
 
 def spelling(name: str) -> str:
-    """The form in which names are compared: lower case, one dash for every gap, no vendor or product line in front."""
-    text = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
+    """The form in which names are compared: lower case, one dash for every gap, no vendor or product line in front, no
+    board behind, sizes in `gb`.
+    """
+    text = "-".join(name.lower().replace("_", " ").replace("-", " ").split()).removesuffix("-oam")
+    text = re.sub(r"(-\d{2,3})g(?=-|$)", r"\1gb", text)
     shorter = text
     for word in _VENDOR_WORDS:
         shorter = shorter.removeprefix(word)

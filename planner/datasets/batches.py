@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from planner.datasets.frameworks import FrameworkReading
 from planner.datasets.unusable import Unusable
 from planner.measurement import Measurement
 
@@ -9,7 +10,7 @@ _PRINTING: Final = 0.02
 """How far a batch that follows from a rate and a step may be from a whole number: both are printed rounded."""
 
 
-def batch_of(row: Measurement, dp: int) -> tuple[int, int, str]:
+def batch_of(row: Measurement, reading: FrameworkReading, dp: int) -> tuple[int, int, str]:
     """Micro-batch, accumulation steps, and what had to be assumed for them.
 
     A batch that is not stated follows from a rate and a step time, where a row states both.
@@ -24,15 +25,28 @@ def batch_of(row: Measurement, dp: int) -> tuple[int, int, str]:
         micro = batch // (dp * accumulation)
     if micro is None and batch is not None and batch == dp:
         micro = 1
+    said = ""
+    if micro is None and accumulation is None:
+        micro, said = _of_stages(row, reading, dp)
     if micro is None:
         raise Unusable("micro-batch not stated")
     if batch is not None:
         if batch % (micro * dp):
             raise Unusable("global batch is no multiple of micro-batch x dp")
-        return micro, batch // (micro * dp), ""
+        return micro, batch // (micro * dp), said
     if accumulation is not None:
         return micro, accumulation, ""
     return micro, 1, "grad_accum: global batch not stated, 1 assumed"
+
+
+def _of_stages(row: Measurement, reading: FrameworkReading, dp: int) -> tuple[int | None, str]:
+    """The micro-batch of a pipeline whose framework cuts a rank's batch into as many as there are stages."""
+    batch, stages = row.global_batch_seqs, row.pp or 1
+    if not reading.as_many_as_stages or batch is None or stages == 1 or batch % (dp * stages):
+        return None, ""
+    if row.vpp is None and "nterleaved" in row.notes:
+        raise Unusable("virtual stages not stated")
+    return batch // (dp * stages), f"micro_batch: not stated, as many as {stages} stages assumed for {row.framework}"
 
 
 def _of_rates(row: Measurement, multiple: int) -> int | None:

@@ -63,6 +63,8 @@ class FrameworkReading:
     """Whether its arguments default to dropout above 0."""
     functional_test: bool = False
     """Whether its rows are tests of small models."""
+    as_many_as_stages: bool = False
+    """Whether a pipeline has as many micro-batches as stages unless told otherwise."""
     kin: bool = False
     """Whether it is priced as a framework that it only resembles: no published run of its own is behind that."""
     kept_outputs: bool = False
@@ -84,6 +86,7 @@ _TRANSFORMERS: Final = (
 # Adapters and what stays unquantised: torchtune's `dtype: bf16` and litgpt's `bf16-true` hold all of it in bf16 (and
 # litgpt's recipes set lora_dropout 0.05), peft's
 # prepare_model_for_kbit_training in fp32.
+# torchtitan/config_manager.py of 2024, pipeline_parallel_microbatches: as many as pipeline stages where none are asked.
 FRAMEWORKS: Final = (
     FrameworkReading(r"easycontext|xtuner", "deepspeed", frozenset({"cp"})),
     FrameworkReading(r"hf trainer \+ deepspeed", "deepspeed", _NONE, zero_stage=None, overlap=False),
@@ -92,7 +95,14 @@ FRAMEWORKS: Final = (
     ),
     FrameworkReading(r"megatron.*deepspeed|gpt-?neox", "megatron-deepspeed", _3D, overlap=False),
     FrameworkReading(
-        r"torchtitan", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, own_modules="custom", memory_unit="GiB"
+        r"torchtitan",
+        "fsdp",
+        _ALL,
+        zero_stage=3,
+        sequence_parallel=True,
+        own_modules="custom",
+        memory_unit="GiB",
+        as_many_as_stages=True,
     ),
     FrameworkReading(r"automodel", "fsdp", _ALL, zero_stage=3, sequence_parallel=True, kin=True),
     FrameworkReading(r"megatron-bridge", "megatron", _ALL, zero_stage=1, sequence_parallel=True, reduce_bytes=2.0),

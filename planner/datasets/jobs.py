@@ -170,7 +170,7 @@ def degrees_of(row: Measurement, reading: FrameworkReading, model: ModelSpec) ->
     if tp * pp * cp * dp != world:
         raise Unusable("printed degrees contradict the world size")
     zero, of_zero = _zero_stage(row, reading, dp)
-    micro, accumulation, of_batch = batch_of(row, dp)
+    micro, accumulation, of_batch = batch_of(row, reading, dp)
     return Degrees(
         tp=tp, pp=pp, cp=cp, ep=_expert_parallel(row, reading, model), dp=dp, vpp=row.vpp or 1, zero_stage=zero,
         micro_batch=micro, grad_accum=accumulation, assumed=tuple(text for text in (of_zero, of_batch) if text),

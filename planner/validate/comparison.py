@@ -43,6 +43,7 @@ _MEMORY_NEEDS: Final = {
     "recompute": RECOMPUTE_OPEN,
     "vocab": "vocabulary not stated",
     "precision": "precision not modelled",
+    "micro_batch": "micro-batch not stated",
 }
 """What may be assumed for time but decides memory, by the key an assumption starts with."""
 

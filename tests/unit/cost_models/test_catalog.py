@@ -25,7 +25,8 @@ PUBLISHED = {
 PRODUCT_NAMES = {
     "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb", "NVIDIA H100 80GB HBM3": "h100-sxm-80gb", "Tesla T4": "t4",
     "NVIDIA GeForce RTX 4090": "rtx-4090", "Tesla V100-SXM2-32GB": "v100-sxm-32gb", "NVIDIA L40S": "l40s",
-    "AMD Instinct MI300X": "mi300x", "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "AMD Instinct MI300X": "mi300x", "NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "A100-80G": "a100-sxm-80gb",
+    "MI300X-OAM": "mi300x", "A800 80G": "a800-sxm-80gb",
 }  # fmt: skip
 AMBIGUOUS = ("A100", "V100", "H100", "A800/H800-80GB (not separated)", "export A100", "per GPU of NVL72")
 

@@ -10,6 +10,7 @@ from planner.datasets.layouts import stage_layers
 from planner.datasets.notes import read_notes
 from planner.datasets.shapes import model_of
 from planner.datasets.unusable import Unusable
+from planner.datasets.vocabulary import offload_of
 from planner.measurement import Measurement
 
 MOE = "MoE experts=8 topk=2 moe-ffn=1024 layer-freq=([0]*1+[1]*3) shared-expert=512 etp=1"
@@ -96,6 +97,72 @@ def test_every_reason_to_skip(changes: dict[str, Any], reason: str) -> None:
 )
 def test_what_is_assumed_is_said(changes: dict[str, Any], assumption: str) -> None:
     assert [text.partition(":")[0] for text in case_of(row(**changes)).assumed] == [assumption]
+
+
+def test_a_batch_follows_from_a_rate_and_a_step() -> None:
+    stated = {"global_batch_seqs": None, "grad_accum": None, "step_time_s": 2.0, "tokens_per_s_per_gpu": None}
+    length, gpus = row().seq_len or 0, row().n_gpus or 0
+    rate = 24 * length / (gpus * 2.0)
+    case = case_of(row(**stated | {"tokens_per_s_per_gpu": rate}))
+    assert case.configuration.gradient_accumulation_steps == 24 // (2 * case.configuration.data_parallel)
+    assert not any(text.startswith("grad_accum") for text in case.assumed)
+    loose = case_of(row(**stated | {"samples_per_s": 7.3}))
+    assert any(text.startswith("grad_accum") for text in loose.assumed)
+
+
+def test_a_pipeline_of_torchtitan_has_as_many_micro_batches_as_stages() -> None:
+    stated = {"framework": "torchtitan (FSDP2)", "micro_batch": None, "grad_accum": None, "zero_stage": 3}
+    case = case_of(row(**stated))
+    assert (case.configuration.micro_batch_size, case.configuration.gradient_accumulation_steps) == (8, 2)
+    assert [text.partition(":")[0] for text in case.assumed] == ["micro_batch"]
+    with pytest.raises(Unusable, match="virtual stages not stated"):
+        case_of(row(notes="schedule Interleaved 1F1B", **stated))
+    with pytest.raises(Unusable, match="micro-batch not stated"):
+        case_of(row(**stated | {"framework": "Megatron-LM"}))
+
+
+@pytest.mark.parametrize(
+    ("offload", "stage", "wanted"),
+    [
+        ("none", 2, (False, False, False)),
+        ("cpu", 2, (True, False, False)),
+        ("ZeRO-Offload", 3, (True, True, False)),
+        ("activation(cpu)", 1, (False, False, True)),
+        ("optimizer+param(cpu)", 3, (True, True, False)),
+    ],
+)
+def test_offloads(offload: str, stage: int, wanted: tuple[bool, bool, bool]) -> None:
+    assert offload_of(row(offload=offload, zero_stage=stage)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "recompute"),
+    [
+        ("AC", "full"),
+        ("enabled", "full"),
+        ("core_attn", "selective"),
+        ("per-op SAC", "selective"),
+        ("disabled", "none"),
+    ],
+)
+def test_recomputes(text: str, recompute: str) -> None:
+    stages = case_of(row(recompute=text)).configuration.stages
+    assert all(getattr(stage.recompute, recompute) == stage.layers for stage in stages)
+
+
+@pytest.mark.parametrize(
+    ("text", "optimizer"),
+    [("fused LAMB", "adamw"), ("RMSprop", "lion"), ("GaLore", "adafactor"), ("distributed", "adamw"), ("SGD", "sgd")],
+)
+def test_optimizers_are_read_by_what_they_keep(text: str, optimizer: str) -> None:
+    assert case_of(row(optimizer=text)).configuration.optimizer == optimizer
+
+
+def test_mixed_precision_without_a_name_is_the_devices_own() -> None:
+    for gpu, precision in (("V100-32GB-SXM2", "fp16"), ("A100-80GB-SXM", "bf16")):
+        case = case_of(row(gpu=gpu, precision="mixed"))
+        assert case.configuration.precision == precision
+        assert any(text.startswith("dtype") for text in case.assumed)
 
 
 def test_a_blank_degree_is_one_where_the_others_fill_the_devices() -> None:
