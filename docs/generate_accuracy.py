@@ -220,7 +220,7 @@ def looser(result: Fitted, found: Sequence[Sample]) -> str:
     """What the held-out rows lose when priors say less."""
     tight, loose = with_looser_priors(result, found)
     return (
-        f"With priors {LOOSER:.0f} times as wide the held-out rows are predicted to {percent(loose[0])} in the median "
+        f"With priors {LOOSER:.0f} times as wide the held-out rows are predicted to {percent(loose[0])} in the median\n"
         f"and {percent(loose[1])} on average, instead of {percent(tight[0])} and {percent(tight[1])}"
     )
 
