@@ -25,8 +25,8 @@ class Pruning:
 def sequence_parallel_rows(space: BackendSpace, legal: BoolArray) -> BoolArray:
     """Drop rows without sequence parallelism whose twin with it is legal.
 
-    All-gather plus reduce-scatter moves the bytes of the all-reduce it replaces, and activations and element-wise work
-    are divided by the tensor-parallel ranks (arXiv:2205.05198, section 4.2.2): every coefficient is at most the twin's.
+    Activations between tensor-parallel blocks are divided by the ranks (arXiv:2205.05198, section 4.2.2): every
+    coefficient of memory is at most the twin's. Seconds are not, since the backward gathers a block's input again.
     """
     flag = space.features["sequence_parallel"]
     if len(set(flag.tolist())) < 2:
@@ -64,11 +64,14 @@ def accumulation_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -
     return kept
 
 
-def reduced(problem: Problem, spaces: Sequence[BackendSpace], pruning: Pruning) -> tuple[BackendSpace, ...]:
-    """Spaces after the reductions that need no prices."""
+def reduced(
+    problem: Problem, spaces: Sequence[BackendSpace], pruning: Pruning, *, timed: bool = True
+) -> tuple[BackendSpace, ...]:
+    """Spaces after the reductions that need no prices; `timed` says whether seconds decide or limit anything."""
 
     def legal(space: BackendSpace) -> BoolArray:
-        left = sequence_parallel_rows(space, space.legal) if pruning.sequence_parallel else space.legal
+        twins = pruning.sequence_parallel and not timed
+        left = sequence_parallel_rows(space, space.legal) if twins else space.legal
         return accumulation_rows(problem, space, left) if pruning.accumulation else left
 
     return tuple(replace(space, legal=legal(space)) for space in spaces)

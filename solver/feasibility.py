@@ -7,7 +7,7 @@ from cost_models.specs.configuration import Configuration
 from solver.best_first import search
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
-from solver.objectives import Objective
+from solver.objectives import Objective, timed_limits
 from solver.problem import Problem
 from solver.rows import prices
 from solver.space import spaces
@@ -38,7 +38,8 @@ def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
 
     `limit` replaces the caps of the problem, for questions that set a resource aside (then nothing is verified).
     """
-    at = reduced(problem, spaces(problem), Pruning())
+    timed = limit is not None or problem.limits.max_step_seconds is not None or bool(timed_limits(problem))
+    at = reduced(problem, spaces(problem), Pruning(), timed=timed)
     question = Question(problem=problem, spaces=at, prices=prices(None), objective=ANY, caps=limit or caps(problem))
     standing = Standing(question=question, counters=Counters())
     found = search(question, standing)

@@ -50,7 +50,7 @@ def nearest_miss(problem: Problem, *, host_memory: bool = True) -> NearestMiss |
     With `host_memory` only configurations that the nodes can hold count; where there are none, those that need least
     of a node.
     """
-    at = reduced(problem, spaces(problem), Pruning())
+    at = reduced(problem, spaces(problem), Pruning(), timed=False)
     best = _nearest(problem, at, host_memory=host_memory)
     if best is None and host_memory:
         best = _nearest(problem, at, host_memory=False, leanest=True)

@@ -207,24 +207,6 @@ def expert_replica_group(frame: Frame) -> Group:
     return group(frame, frame.expert_replicas, frame.ep * frame.etp)
 
 
-def tensor_parallel_seconds(frame: Frame, reductions: float | Any) -> Any:
-    r"""All-reduces of one pass over a layer, or the gathers and scatters of sequence parallelism instead. [s]
-
-    .. math:: n_r \times \text{all-reduce}(T h \beta)
-
-    Two per layer forward (after attention and after the feed-forward block), two backward.
-    Source: Megatron-LM, arXiv:1909.08053 section 3; equal volume with sequence parallelism, arXiv:2205.05198
-    section 4.2.2.
-    """
-    return reductions * _hidden_state_reduction(frame)
-
-
-@once
-def _hidden_state_reduction(frame: Frame) -> Any:
-    size = frame.tokens * frame.model.hidden_size * frame.width
-    return choose(frame.tp > 1, all_reduce_seconds(tensor_group(frame), size), 0.0)
-
-
 @once
 def ring_exchange_seconds(frame: Frame) -> Any:
     r"""Keys and values travelling once around the context-parallel ranks, forward of one layer. [s]

@@ -12,12 +12,14 @@ from cost_models.specs.model import LayerKind
 from cost_models.time import elementwise, launch
 from cost_models.time.adapters import adapter_seconds, trained_layer_weights
 from cost_models.time.attention import core_seconds
-from cost_models.time.collectives import ring_exchange_seconds, tensor_parallel_seconds
+from cost_models.time.collectives import ring_exchange_seconds
 from cost_models.time.data_parallel import Cover, Local, gathers_per_pass, local, reduces_per_micro_batch, traffic
 from cost_models.time.frame import Frame, once, overlapped
 from cost_models.time.gemm import backward_passes, linear_flops, matmul_seconds, sustained_rate
 from cost_models.time.moe import expert_seconds
 from cost_models.time.offload import activation_copy_seconds, parameter_fetch_seconds
+from cost_models.time.optimizer import accumulation_seconds
+from cost_models.time.tensor_parallel import backward_seconds, reduction_seconds, reductions
 from cost_models.time.work import Work
 
 
@@ -32,6 +34,7 @@ class Pass:
     context_parallel: Any
     expert_parallel: Any
     launch: Any
+    hidden_tensor: Any
     hidden_context: Any
     hidden_expert: Any
 
@@ -49,15 +52,7 @@ class Pass:
     def communication(self) -> Any:
         """Exposed, which covers nothing, and hidden, whose cover is taken. [s]"""
         exposed = self.tensor_parallel + self.context_parallel + self.expert_parallel
-        return exposed + self.hidden_context + self.hidden_expert
-
-
-def reductions(frame: Frame, kind: LayerKind) -> Any:
-    """Tensor-parallel all-reduces of one pass: after attention, and after a feed-forward block split over ranks.
-
-    Experts that are not split over tensor-parallel ranks exchange tokens by all-to-all instead.
-    """
-    return 2.0 if kind.mlp == "dense" else 1.0 + choose(frame.etp > 1, 1.0, 0.0)
+        return exposed + self.hidden_tensor + self.hidden_context + self.hidden_expert
 
 
 @once
@@ -69,7 +64,8 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     adapters = adapter_seconds(frame, kind)
     streamed, cast = elementwise.forward_seconds(frame, kind), elementwise.cast_seconds(frame, kind)
     again = elementwise.dequantization_seconds(frame, kind) + experts.permute
-    tensor = tensor_parallel_seconds(frame, reductions(frame, kind))
+    tensor = reduction_seconds(frame, reductions(frame, kind))
+    tensor_backward, hidden_tensor = backward_seconds(frame, kind)
     ring, all_share = ring_exchange_seconds(frame), choose(frame.overlap, 0.0, 1.0)
     ring_share = np.maximum(frame.factor("ring_exposed"), all_share)
     ring_forward, hidden_forward = overlapped(core.forward, ring, ring_share, 0.0)
@@ -81,10 +77,11 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
     times = backward_passes(frame)
     products, gradients = linear + experts.gemm + adapters, times * (linear + experts.gemm) + 2 * adapters
     first = streamed + cast + again
-    second = elementwise.backward_factor(frame) * streamed + 2 * cast + again
+    summed = accumulation_seconds(frame, trained_parameters(frame, kind))
+    second = elementwise.backward_factor(frame) * streamed + 2 * cast + again + summed
     # A rank computes on other tokens while some travel; what the ring hides behind is taken.
     free_forward = products + core.forward + first - hidden_forward
-    free_backward = gradients + core.backward + second - hidden_backward
+    free_backward = gradients + core.backward + second - hidden_backward - hidden_tensor
     experts_forward, hidden_out = overlapped(free_forward, experts.all_to_all, expert_share, 0.0)
     experts_backward, hidden_back = overlapped(free_backward, experts.all_to_all, expert_share, 0.0)
     forward = Pass(
@@ -95,6 +92,7 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
         context_parallel=ring_forward,
         expert_parallel=experts_forward,
         launch=issue,
+        hidden_tensor=0.0,
         hidden_context=hidden_forward,
         hidden_expert=hidden_out,
     )
@@ -102,10 +100,11 @@ def passes(frame: Frame, kind: LayerKind) -> tuple[Pass, Pass]:
         compute=gradients,
         attention=core.backward,
         elementwise=second,
-        tensor_parallel=tensor,
+        tensor_parallel=tensor_backward,
         context_parallel=ring_backward,
         expert_parallel=experts_backward,
         launch=launch.backward_launch_factor(frame) * issue,
+        hidden_tensor=hidden_tensor,
         hidden_context=hidden_backward,
         hidden_expert=hidden_back,
     )
@@ -226,7 +225,9 @@ def repeated(frame: Frame, forward: Pass, mode: str) -> Pass | None:
     """The part of the forward that the backward repeats, its communication included; None when nothing is.
 
     Full recompute runs the whole forward again with its tensor-parallel reductions. Selective recompute repeats the
-    attention core in Megatron (arXiv:2205.05198 section 5) and a share of the operators elsewhere.
+    attention core in Megatron (arXiv:2205.05198 section 5) and a share of the operators elsewhere, where it keeps what
+    was scattered over the sequence but gathers it again (torchtitan `distributed/activation_checkpoint.py`: the list of
+    saved operators has reduce_scatter_tensor, no gather).
     """
     if mode == "none":
         return None
@@ -236,14 +237,16 @@ def repeated(frame: Frame, forward: Pass, mode: str) -> Pass | None:
     share = choose(core_only, 0.0, frame.factor("selective_recompute_share"))
     core = choose(core_only, 1.0, share)
     launched = choose(core_only, frame.factor("selective_recompute_launch"), share)
+    gathered = choose(core_only | (frame.column("sequence_parallel") == 0), 0.0, 0.5)
     return Pass(
         compute=share * forward.compute,
         attention=core * forward.attention,
         elementwise=share * forward.elementwise,
-        tensor_parallel=0.0,
+        tensor_parallel=gathered * forward.tensor_parallel,
         context_parallel=core * forward.context_parallel,
         expert_parallel=0.0,
         launch=launched * forward.launch,
+        hidden_tensor=0.0,
         hidden_context=core * forward.hidden_context,
         hidden_expert=0.0,
     )
@@ -266,6 +269,7 @@ def _work(forward: Pass, backward: Pass, again: Pass | None, beside: Beside) -> 
             "offload": beside.offload,
         },
         hidden={
+            "tensor_parallel": sum((p.hidden_tensor for p in parts), 0.0),
             "context_parallel": sum((p.hidden_context for p in parts), 0.0),
             "expert_parallel": sum((p.hidden_expert for p in parts), 0.0),
             "data_parallel": beside.data_parallel_hidden,

@@ -1,4 +1,4 @@
-"""The optimizer step on the device."""
+"""Gradients summed over micro-batches, and the optimizer step on the device."""
 
 from typing import Any
 
@@ -17,6 +17,19 @@ def shards(frame: Frame, count: Local) -> Any:
     dense = choose(frame.zero >= 1, frame.replicas, 1.0)
     experts = choose(frame.zero >= 1, frame.expert_replicas, 1.0)
     return count.dense / dense + count.experts / experts
+
+
+def accumulation_seconds(frame: Frame, trained: Local) -> Any:
+    r"""Adding the gradients of one micro-batch to the sum, or handing them to their reduction. [s]
+
+    .. math:: b\,\Psi / \text{HBM}
+
+    Whatever the tokens are, so that small micro-batches pay for it.
+    Source: PyTorch `AccumulateGrad` (gradient and sum read, sum written); Megatron-LM `gradient_accumulation_fusion`
+    (the product for the weights reads and writes an fp32 sum instead of writing 16 bits); bytes fitted around these.
+    """
+    count = trained.dense + trained.experts
+    return frame.by_backend("accumulation_bytes_per_parameter") * count / frame.hbm
 
 
 def update_seconds(frame: Frame, trained: Local) -> Any:

@@ -10,15 +10,15 @@ from cost_models.schedule import BOTH, FIRST, LAST
 from cost_models.specs.choices import CROSS_ENTROPIES
 from cost_models.specs.model import LayerKind
 from cost_models.time.adapters import stage_weights, trained_stage_weights
-from cost_models.time.collectives import tensor_parallel_seconds
 from cost_models.time.data_parallel import Cover, Local, local, step_seconds
 from cost_models.time.elementwise import streaming_seconds
 from cost_models.time.frame import Frame, lookup, once
 from cost_models.time.gemm import backward_passes, matmul_seconds, sustained_rate
 from cost_models.time.layer import Beside, Streams, layer_cover, layer_parameters, trained_parameters
 from cost_models.time.offload import optimizer_offload_seconds
-from cost_models.time.optimizer import overhead_seconds, update_seconds
+from cost_models.time.optimizer import accumulation_seconds, overhead_seconds, update_seconds
 from cost_models.time.pipeline import boundary_seconds, boundary_share, tied_embedding_seconds
+from cost_models.time.tensor_parallel import reduction_seconds
 from cost_models.time.work import Work
 
 
@@ -86,12 +86,13 @@ def stage_work(frame: Frame, stage: int) -> Work:
     (head, looked_up), beside = _ends(frame, stage), _beside(frame, stage)
     zero, ends = np.zeros_like(frame.tokens), float(stage in (FIRST, BOTH)) + float(stage in (LAST, BOTH))
     sent, sent_hidden = boundary_seconds(frame)
+    summed = accumulation_seconds(frame, _stage_parameters(frame, stage)[1])
     return Work(
         exposed={
             "compute": head.forward + head.backward,
-            "elementwise": head.traffic + looked_up,
+            "elementwise": head.traffic + looked_up + summed,
             # The embedding is summed over its vocabulary shards forward, the head's input gradient backward.
-            "tensor_parallel": tensor_parallel_seconds(frame, ends),
+            "tensor_parallel": reduction_seconds(frame, ends),
             "point_to_point": sent,
             "data_parallel": beside.data_parallel,
             "offload": beside.offload,

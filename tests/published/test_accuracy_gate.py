@@ -17,15 +17,15 @@ from planner.fitting.shipping import folder
 from planner.uncertainty import LEVELS, step_interval
 
 CEILINGS = {
-    "bigscience a100": 0.10,
-    "bigscience v100": 0.18,
-    "dlperf": 0.16,
+    "bigscience a100": 0.095,
+    "bigscience v100": 0.17,
+    "dlperf": 0.14,
     "fitcheck": 0.13,
-    "llm-foundry": 0.055,
-    "megatron-bridge MoE": 0.12,
-    "megatron-bridge dense": 0.07,
-    "simumax dense": 0.06,
-    "vtrain multi-node": 0.08,
+    "llm-foundry": 0.05,
+    "megatron-bridge MoE": 0.11,
+    "megatron-bridge dense": 0.06,
+    "simumax dense": 0.055,
+    "vtrain multi-node": 0.075,
     "vtrain single-node": 0.11,
 }
 """Mean absolute error of the step time on the held-out rows."""

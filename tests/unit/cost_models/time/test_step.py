@@ -6,11 +6,14 @@ import pytest
 from cost_models.calibration import Calibration
 from cost_models.catalog import calibration
 from cost_models.errors import BrokenRule, MissingCalibration
+from cost_models.parameters import embedding_weights, head_weights, layer_weights
 from cost_models.specs.configuration import RecomputeCounts, Stage
 from cost_models.specs.model import LayerKind, MoeSpec
 from cost_models.time import time_ledger
 from cost_models.time.attention import attended_tokens, softmax_fallback
+from cost_models.time.data_parallel import Local, local
 from cost_models.time.flops import model_flops
+from cost_models.time.optimizer import accumulation_seconds
 from tests.unit.cost_models.time.cases import GPT, configuration, frame, job, ledger
 
 
@@ -36,19 +39,33 @@ def test_the_head_slows_the_last_stage() -> None:
 
 
 def test_full_recompute_repeats_the_tensor_parallel_reductions() -> None:
-    """Two all-reduces forward, two backward, two more in the repeated forward."""
-    plain = ledger(job(), tensor_parallel=8).exposed["tensor_parallel"]
-    again = ledger(job(), tensor_parallel=8, mode="full").exposed["tensor_parallel"]
+    """Two all-reduces forward, two backward, two more in the repeated forward; all of them wait in this back end."""
+    of = {"backend": "megatron-deepspeed", "tensor_parallel": 8}
+    plain = ledger(job(), **of).exposed["tensor_parallel"]
+    again = ledger(job(), mode="full", **of).exposed["tensor_parallel"]
     # The embedding's and the head's reduction are not repeated: two of 130.
     assert again / plain == pytest.approx((32 * 6 + 2) / (32 * 4 + 2), rel=1e-9)
 
 
-def test_sequence_parallelism_moves_the_same_bytes() -> None:
+def test_sequence_parallelism_splits_what_is_between_the_blocks() -> None:
     """arXiv:2205.05198 section 4.2.2."""
     with_it = ledger(job(), tensor_parallel=8, sequence_parallel=True)
     without = ledger(job(), tensor_parallel=8)
-    assert with_it.exposed["tensor_parallel"] == without.exposed["tensor_parallel"]
     assert with_it.exposed["elementwise"] < without.exposed["elementwise"]
+
+
+def test_small_micro_batches_pay_more_often_for_adding_gradients() -> None:
+    """Traffic by parameter and micro-batch, whatever the tokens."""
+    f = frame(job(), data_parallel=8)
+    added = accumulation_seconds(f, Local(dense=1e9, experts=0.0))
+    assert added == pytest.approx(f.factor("accumulation_bytes_per_parameter", "megatron") * 1e9 / f.hbm)
+    steps = [ledger(job(), data_parallel=8, micro_batch_size=b, gradient_accumulation_steps=8 // b) for b in (1, 2, 8)]
+    streamed = [step.exposed["elementwise"] for step in steps]
+    weights = [weight for kind in GPT.layer_sequence for weight in layer_weights(GPT, kind)]
+    weights += [*embedding_weights(GPT), *head_weights(GPT)]
+    once = accumulation_seconds(f, local(f, weights))
+    assert streamed[0] - streamed[1] == pytest.approx(4 * once)
+    assert streamed[1] - streamed[2] == pytest.approx(3 * once)
 
 
 def test_sharded_parameters_are_gathered_per_micro_batch_but_not_under_a_pipeline() -> None:
