@@ -18,6 +18,7 @@ from service.routes import (
     devices,
     estimates,
     exports,
+    frontiers,
     health,
     history,
     measurements,
@@ -32,7 +33,19 @@ DESCRIPTION = """Ask how a model should be trained on a cluster, before a GPU is
 
 Errors are RFC 9457 problem+json. Infeasible is a result: 200 with `status` infeasible and its reasons."""
 
-RESOURCES = (plans, exports, estimates, measurements, history, calibrations, models, clusters, devices, health)
+RESOURCES = (
+    plans,
+    exports,
+    estimates,
+    frontiers,
+    measurements,
+    history,
+    calibrations,
+    models,
+    clusters,
+    devices,
+    health,
+)
 """Modules with a `router`, in the order of the OpenAPI document."""
 
 

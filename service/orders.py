@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, PositiveInt, Tag
 
 from cost_models.specs.base import Spec
+from planner.frontier import MOST_POINTS, POINTS, Axes
 from planner.request import ClusterRequest, ModelRequest, PlanRequest
 from service.errors import NotInline, UnknownNames
 from service.storage.repositories import Repositories
@@ -38,6 +39,26 @@ class PlanOrder(Order):
     """A request for a plan."""
 
     webhook: Webhook | None = None
+
+
+class FrontierOrder(PlanOrder):
+    """A request for all configurations that nothing beats on two axes."""
+
+    axes: Axes = Field(default=("time", "memory"), description="time, and one of memory, gpus, cost")
+    points: int = Field(default=POINTS, ge=2, le=MOST_POINTS)
+
+
+class LadderOrder(PlanOrder):
+    """A request for the best configuration on every number of devices."""
+
+    low: PositiveInt = Field(default=1, description="fewest devices")
+    high: PositiveInt | None = Field(default=None, description="most devices; the cluster's when left out")
+
+
+def options_of(order: Order) -> dict[str, Any]:
+    """What the order says beside the request, as arguments of its verb."""
+    own = type(order).model_fields.keys() - PlanOrder.model_fields.keys()
+    return order.model_dump(mode="json", include=set(own))
 
 
 def inline(order: Order) -> None:

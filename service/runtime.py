@@ -16,6 +16,8 @@ from service.solving.spawn import SpawnPool
 from service.solving.watch import Watch
 from service.storage import upgrade
 from service.storage.database import Database
+from service.webhooks.addresses import Allowed
+from service.webhooks.sender import Sender
 
 READY_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
@@ -31,6 +33,7 @@ class Runtime:
     estimates_pool: SolverPool
     dispatcher: Dispatcher
     planning: Planning
+    sender: Sender | None
 
     async def start(self, settings: ServiceSettings) -> None:
         """Bring the database up to date where that is ours to do, then begin to work."""
@@ -38,10 +41,14 @@ class Runtime:
         await self.pool.start()
         await self.estimates_pool.start()
         await self.dispatcher.start()
+        if self.sender is not None:
+            await self.sender.start()
 
     async def close(self) -> None:
         """Give unfinished work back to the queue and stop. The order matters: first nothing new, last the database."""
         await self.dispatcher.close()
+        if self.sender is not None:
+            await self.sender.close()
         await self.estimates_pool.close()
         await asyncio.to_thread(self.database.close)
 
@@ -81,16 +88,22 @@ def runtime(
         lease_seconds=settings.lease_seconds,
         poll_seconds=settings.poll_seconds,
     )
+    allowed, sender = Allowed(settings.webhook_networks), None
+    if settings.webhook_secret is not None:
+        secret = settings.webhook_secret.get_secret_value()
+        sender = Sender(database, secret, allowed, poll_seconds=settings.poll_seconds)
     planning = Planning(
         database,
-        Acceptance(database, shelf, max_waiting=settings.max_waiting),
+        Acceptance(
+            database, shelf, max_waiting=settings.max_waiting, webhooks=None if sender is None else allowed.check_url
+        ),
         dispatcher,
         watch,
         estimates_pool,
         poll_seconds=settings.poll_seconds,
         max_estimates=settings.max_waiting,
     )
-    return Runtime(database, shelf, pool, estimates_pool, dispatcher, planning)
+    return Runtime(database, shelf, pool, estimates_pool, dispatcher, planning, sender)
 
 
 def _pool(settings: ServiceSettings) -> SolverPool:

@@ -1,14 +1,26 @@
 """Settings of the service: environment variables with the prefix MESHWRIGHT_, overridden by the flags of `serve`."""
 
+import base64
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    Field,
+    IPvAnyNetwork,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cost_models.errors import SpecError
 from cost_models.specs.base import one_line
+
+SECRET_BYTES: Final = (24, 64)
 
 
 def _own_file() -> str:
@@ -52,9 +64,26 @@ class ServiceSettings(BaseSettings):
     """How often the queue is looked at for requests that other replicas accepted."""
     shutdown_seconds: PositiveFloat = 20.0
     """Open requests are given this long when the service is told to end."""
+    webhook_secret: SecretStr | None = None
+    """Signs messages to webhooks: `whsec_` and 24 to 64 bytes in base64. Without it none are taken on."""
+    webhook_networks: tuple[IPvAnyNetwork, ...] = ()
+    """Private networks that messages may go to, such as ["10.0.0.0/8"]; public addresses always may."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["auto", "json", "console"] = "auto"
     """auto: console on a terminal, JSON lines elsewhere."""
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _signs(cls, secret: SecretStr | None) -> SecretStr | None:
+        """A secret of the length that Standard Webhooks asks for."""
+        if secret is not None:
+            try:
+                length = len(base64.b64decode(secret.get_secret_value().removeprefix("whsec_"), validate=True))
+            except ValueError:
+                length = 0
+            if not (secret.get_secret_value().startswith("whsec_") and SECRET_BYTES[0] <= length <= SECRET_BYTES[1]):
+                raise ValueError(f"not whsec_ and {SECRET_BYTES[0]} to {SECRET_BYTES[1]} bytes in base64")
+        return secret
 
     @classmethod
     def stated(cls, **flags: Any) -> Self:

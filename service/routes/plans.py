@@ -31,9 +31,10 @@ from service.storage.tables import Solve, StoredPlan
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=StrictRoute)
 PlanId = Annotated[str, Path(description="as in the plan's `envelope.id`", max_length=64)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
-_BODY = (kinds.INVALID, kinds.UNREADABLE, kinds.NOT_INLINE, kinds.TOO_LARGE, kinds.MEDIA)
-_ENDS = (kinds.UNCALIBRATED, kinds.SOLVE_FAILED, kinds.TIMED_OUT, kinds.CANCELLED)
-_MATCHED: dict[int | str, Any] = {304: {"description": "the copy at hand is the plan"}}
+BODY = (kinds.INVALID, kinds.UNREADABLE, kinds.NOT_INLINE, kinds.TOO_LARGE, kinds.MEDIA)
+ENDS = (kinds.UNCALIBRATED, kinds.SOLVE_FAILED, kinds.TIMED_OUT, kinds.CANCELLED)
+ACCEPTED: dict[int | str, Any] = {202: {"model": PendingPlan, "description": "being made; look at `Location`"}}
+MATCHED: dict[int | str, Any] = {304: {"description": "the copy at hand is the plan"}}
 
 
 class PlanSummary(BaseModel):
@@ -68,7 +69,7 @@ class PlanPage(Paged):
     responses={
         200: {"description": "the plan; `status` infeasible is an answer, with its reasons"},
         202: {"model": PendingPlan, "description": "accepted; the plan will be at `Location`"},
-        **documented(*_BODY, *_ENDS, kinds.BUSY, kinds.UNAVAILABLE, kinds.KEY_REUSED),
+        **documented(*BODY, *ENDS, kinds.BUSY, kinds.UNAVAILABLE, kinds.KEY_REUSED),
     },
 )
 async def create_plan(
@@ -133,8 +134,8 @@ async def list_plans(
     response_model=Plan,
     responses={
         202: {"model": PendingPlan, "description": "still being made"},
-        **_MATCHED,
-        **documented(kinds.NOT_FOUND, kinds.INVALID, *_ENDS, kinds.UNAVAILABLE),
+        **MATCHED,
+        **documented(kinds.NOT_FOUND, kinds.INVALID, *ENDS, kinds.UNAVAILABLE),
     },
 )
 async def get_plan(

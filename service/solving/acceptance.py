@@ -1,5 +1,6 @@
 """Requests become rows: once each, whether they are repeated by key or equal in content."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -10,10 +11,10 @@ from planner.resolve import resolve
 from planner.version import __version__
 from service.callers import Caller
 from service.constants import CalibrationShelf, Constants
-from service.errors import Busy
+from service.errors import Busy, Pointed
 from service.idempotency import once
 from service.identifiers import new_id
-from service.orders import Order, PlanOrder, inline, resolved_names
+from service.orders import Order, PlanOrder, inline, options_of, resolved_names
 from service.solving.worker import Verb
 from service.storage.database import Database
 from service.storage.repositories import Repositories
@@ -26,6 +27,7 @@ class Prepared:
     """A request that can be answered, with its identity and the stored answer to an equal one."""
 
     request: PlanRequest
+    verb: Verb
     model: str
     gpus: int
     constants: Constants
@@ -45,9 +47,16 @@ class Accepted:
 class Acceptance:
     """The way in."""
 
-    def __init__(self, database: Database, shelf: CalibrationShelf, *, max_waiting: int) -> None:
-        """At most `max_waiting` requests wait or are worked on."""
-        self._database, self._shelf, self._max_waiting = database, shelf, max_waiting
+    def __init__(
+        self,
+        database: Database,
+        shelf: CalibrationShelf,
+        *,
+        max_waiting: int,
+        webhooks: Callable[[str], str | None] | None,
+    ) -> None:
+        """At most `max_waiting` requests wait or are worked on. `webhooks` says what is wrong with a URL; None: all."""
+        self._database, self._shelf, self._max_waiting, self._webhooks = database, shelf, max_waiting, webhooks
 
     async def prepare(self, caller: Caller, order: Order, verb: Verb) -> Prepared:
         """Look names up, resolve, and find the answer to an equal request.
@@ -64,21 +73,39 @@ class Acceptance:
 
         Raises:
             KeyReused: the key came with another request.
+            Pointed: messages cannot be sent to its webhook.
             Busy: as many as this installation takes are waiting.
         """
+        if order.webhook is not None:
+            self._check(order.webhook.url)
         if prepared.stored is not None and key is None and order.webhook is None:
             return Accepted(prepared.stored.id, fresh=False)
         return await self._database.writing(lambda work: self._accepted(work, caller, order, prepared, key))
+
+    def _check(self, url: str) -> None:
+        if self._webhooks is None:
+            raise Pointed(
+                "/webhook", "webhook: this installation sends no messages; it has no MESHWRIGHT_WEBHOOK_SECRET"
+            )
+        wrong = self._webhooks(url)
+        if wrong is not None:
+            raise Pointed("/webhook/url", f"webhook.url {wrong}")
 
     def _prepared(self, work: Repositories, caller: Caller, order: Order, verb: Verb) -> Prepared:
         request = resolved_names(order, work, caller.project_id)
         constants = self._shelf.current(work, caller.project_id)
         resolved = resolve(request)
         content_key = digest(
-            {"verb": verb, "request": resolved.request_hash_under(constants.sha256), "release": _release()}
+            {
+                "verb": verb,
+                "options": options_of(order),
+                "request": resolved.request_hash_under(constants.sha256),
+                "release": _release(),
+            }
         )
         return Prepared(
             request=request,
+            verb=verb,
             model=resolved.model.name[:200],
             gpus=resolved.cluster.gpus,
             constants=constants,
@@ -95,12 +122,12 @@ class Acceptance:
             nonlocal queued
             found = self._joined(work, caller, prepared)
             queued = found is None
-            made = found or self._queued(work, caller, prepared)
+            made = found or self._queued(work, caller, order, prepared)
             if order.webhook is not None:
                 _promise(work, caller, made, order.webhook.url)
             return made
 
-        made, _ = once(work, caller, key, "plan", order, make)
+        made, _ = once(work, caller, key, prepared.verb, order, make)
         return Accepted(made, fresh=queued)
 
     @staticmethod
@@ -111,14 +138,15 @@ class Acceptance:
             found = stored.id
         return found
 
-    def _queued(self, work: Repositories, caller: Caller, prepared: Prepared) -> str:
+    def _queued(self, work: Repositories, caller: Caller, order: PlanOrder, prepared: Prepared) -> str:
         waiting = work.solves.count_live()
         if waiting >= self._max_waiting:
             raise Busy(f"{waiting} plans are waiting, this installation takes {self._max_waiting}")
         solve = Solve(
             id=new_id(),
             project_id=caller.project_id,
-            verb="plan",
+            verb=prepared.verb,
+            options=options_of(order),
             request=prepared.request.model_dump_json(exclude_unset=True),
             content_key=prepared.content_key,
             calibration_id=prepared.constants.id,
@@ -134,7 +162,7 @@ class Acceptance:
 def _promise(work: Repositories, caller: Caller, solve_id: str, url: str) -> None:
     """A message when a solve ends; at once if it has."""
     work.deliveries.add(Delivery(id=new_id(), project_id=caller.project_id, solve_id=solve_id, url=url))
-    if work.plans.content(caller.project_id, solve_id) is not None:
+    if work.plans.exists(caller.project_id, solve_id):
         work.deliveries.release(solve_id)
 
 

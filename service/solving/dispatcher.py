@@ -18,12 +18,15 @@ from service.problems import problem, problem_of
 from service.solving import outcome
 from service.solving.pool import SolverPool, cancelled
 from service.solving.watch import Watch
-from service.solving.worker import Answer, Progress, Task
+from service.solving.worker import Answer, Progress, Task, Verb
 from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.repositories.solves import Held
 from service.storage.tables import Solve
 
+_VERBS: Final[dict[str, Verb]] = {"plan": "plan", "frontier": "frontier", "ladder": "ladder"}
+QUEUED: Final = tuple(_VERBS)
+"""What waits in the queue; estimates are answered at once."""
 MOST_DEATHS: Final = 2
 """A request whose worker died so often is not tried again: it may be what kills them."""
 MOST_ATTEMPTS: Final = 5
@@ -120,7 +123,7 @@ class Dispatcher:
 
     async def _claimed(self, most: int) -> list[Solve]:
         def claim(work: Repositories) -> list[Solve]:
-            return work.solves.claim(self.owner, verbs=("plan",), most=most, seconds=self._lease)
+            return work.solves.claim(self.owner, verbs=QUEUED, most=most, seconds=self._lease)
 
         return await self._database.writing(claim)
 
@@ -197,7 +200,8 @@ class Dispatcher:
         task = Task(
             id=solve.id,
             request=PlanRequest.model_validate_json(solve.request),
-            verb="plan",
+            verb=_VERBS[solve.verb],
+            options=solve.options,
             calibration=constants.calibration,
         )
 

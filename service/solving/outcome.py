@@ -2,7 +2,9 @@
 
 import hashlib
 from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from planner.frontier import Frontier, Ladder
 from planner.plan import Plan
 from service.problems import Problem
 from service.solving.worker import Answer
@@ -10,6 +12,12 @@ from service.storage.repositories import Repositories
 from service.storage.repositories.solves import Held
 from service.storage.tables import StoredPlan
 
+_ANSWERS: Final[dict[str, type[Plan] | type[Frontier] | type[Ladder]]] = {
+    "plan": Plan,
+    "estimate": Plan,
+    "frontier": Frontier,
+    "ladder": Ladder,
+}
 Write = Callable[[Repositories], bool]
 
 
@@ -17,23 +25,48 @@ def stored_plan(
     text: str, *, plan_id: str, project_id: str, kind: str, content_key: str, calibration_id: str
 ) -> StoredPlan:
     """A plan as a row: its bytes, and the few figures that lists show."""
-    found = Plan.model_validate_json(text)
-    prediction, configuration = found.prediction, found.configuration
+    found = _ANSWERS[kind].model_validate_json(text)
+    figures = _figures(found)
     return StoredPlan(
         id=plan_id,
         project_id=project_id,
         kind=kind,
         content_key=content_key,
         calibration_id=calibration_id,
-        status=found.status,
+        status=_status(found),
         model=found.request.model.name[:200],
         request_hash=found.provenance.request_hash,
         content=text,
         etag=hashlib.sha256(text.encode()).hexdigest(),
-        step_seconds=None if prediction is None else prediction.time.step_seconds,
-        conservative_bytes=None if prediction is None else float(prediction.memory.conservative_bytes),
-        world_size=None if configuration is None else configuration.world_size,
+        step_seconds=figures.step_seconds,
+        conservative_bytes=figures.conservative_bytes,
+        world_size=figures.world_size,
     )
+
+
+class _Figures(NamedTuple):
+    """Of the one configuration of an answer, if it has one."""
+
+    step_seconds: float | None = None
+    conservative_bytes: float | None = None
+    world_size: int | None = None
+
+
+def _figures(found: Plan | Frontier | Ladder) -> _Figures:
+    if not isinstance(found, Plan) or found.prediction is None or found.configuration is None:
+        return _Figures()
+    time, memory = found.prediction.time, found.prediction.memory
+    return _Figures(time.step_seconds, float(memory.conservative_bytes), found.configuration.world_size)
+
+
+def _status(found: Plan | Frontier | Ladder) -> str:
+    """A ladder is as good as its rungs together."""
+    if not isinstance(found, Ladder):
+        return found.status
+    rungs = {rung.status for rung in found.rungs}
+    if rungs <= {"infeasible"}:
+        return "infeasible"
+    return "optimal" if rungs <= {"optimal", "infeasible"} else "feasible"
 
 
 def end(

@@ -18,10 +18,10 @@ from service.solving.acceptance import Acceptance, Prepared
 from service.solving.dispatcher import Dispatcher
 from service.solving.pool import SolverPool
 from service.solving.watch import Watch
-from service.solving.worker import Answer, Progress, Task
+from service.solving.worker import Answer, Progress, Task, Verb
 from service.storage.database import Database
 from service.storage.repositories import Repositories
-from service.storage.repositories.plans import Content
+from service.storage.repositories.plans import PLANS, Content, Kinds
 
 _log = structlog.get_logger(__name__)
 FINAL = frozenset({"done", "failed", "cancelled"})
@@ -63,17 +63,19 @@ class Planning:
         self._estimates, self._poll, self._max_estimates = estimates, poll_seconds, max_estimates
         self._estimating = 0
 
-    async def ask(self, caller: Caller, order: PlanOrder, *, key: str | None, wait: float | None) -> View:
-        """Accept a request and wait for its plan as long as the caller likes."""
-        prepared = await self._acceptance.prepare(caller, order, "plan")
+    async def ask(
+        self, caller: Caller, order: PlanOrder, *, key: str | None, wait: float | None, verb: Verb = "plan"
+    ) -> View:
+        """Accept a request and wait for its answer as long as the caller likes."""
+        prepared = await self._acceptance.prepare(caller, order, verb)
         accepted = await self._acceptance.accept(caller, order, prepared, key)
         if accepted.fresh:
             self._dispatcher.wake()
         if prepared.stored is not None and prepared.stored.id == accepted.id:
             return _done(prepared.stored)
-        return await self.look(caller, accepted.id, wait=wait or 0.0)
+        return await self.look(caller, accepted.id, wait=wait or 0.0, kinds=(verb,))
 
-    async def look(self, caller: Caller, plan_id: str, *, wait: float = 0.0) -> View:
+    async def look(self, caller: Caller, plan_id: str, *, wait: float = 0.0, kinds: Kinds = PLANS) -> View:
         """A plan as it is, or as it is when it has ended or the wait is over.
 
         Raises:
@@ -82,25 +84,25 @@ class Planning:
         deadline = time.monotonic() + wait
         with self._watch.over(plan_id) as changes:
             while True:
-                view = await self._database.reading(lambda work: self._view(work, caller, plan_id))
+                view = await self._database.reading(lambda work: self._view(work, caller, plan_id, kinds))
                 left = deadline - time.monotonic()
                 if view.final or left <= 0:
                     return view
                 await changes.next(min(left, self._poll))
 
-    async def follow(self, caller: Caller, plan_id: str) -> AsyncIterator[View]:
+    async def follow(self, caller: Caller, plan_id: str, *, kinds: Kinds = PLANS) -> AsyncIterator[View]:
         """Every change of a plan until it has ended."""
         last: View | None = None
         with self._watch.over(plan_id) as changes:
             while last is None or not last.final:
-                view = await self._database.reading(lambda work: self._view(work, caller, plan_id))
+                view = await self._database.reading(lambda work: self._view(work, caller, plan_id, kinds))
                 if last is None or (view.state, view.progress) != (last.state, last.progress):
                     yield view
                 last = view
                 if not view.final:
                     await changes.next(self._poll)
 
-    async def cancel(self, caller: Caller, plan_id: str) -> View:
+    async def cancel(self, caller: Caller, plan_id: str, *, kinds: Kinds = PLANS) -> View:
         """Stop a plan that is being made.
 
         Raises:
@@ -109,6 +111,7 @@ class Planning:
         """
 
         def cancel(work: Repositories) -> str | None:
+            self._view(work, caller, plan_id, kinds)
             state = work.solves.cancel(caller.project_id, plan_id)
             if state == "cancelled":
                 work.deliveries.release(plan_id)
@@ -120,7 +123,7 @@ class Planning:
         if state == "running":
             await self._dispatcher.cancel(plan_id)
         self._watch.woken(plan_id)
-        return await self.look(caller, plan_id)
+        return await self.look(caller, plan_id, kinds=kinds)
 
     async def estimate(self, caller: Caller, order: Order) -> Content | Problem:
         """Price exactly the order's configuration, or find the price of an equal one."""
@@ -147,13 +150,13 @@ class Planning:
             return answer.problem
         return await self._database.writing(lambda work: _kept(work, caller, prepared, task, answer))
 
-    def _view(self, work: Repositories, caller: Caller, plan_id: str) -> View:
-        content = work.plans.content(caller.project_id, plan_id)
+    def _view(self, work: Repositories, caller: Caller, plan_id: str, kinds: Kinds) -> View:
+        content = work.plans.content(caller.project_id, plan_id, kinds)
         if content is not None:
             return _done(content)
         solve = work.solves.get(caller.project_id, plan_id)
-        if solve is None:
-            raise NotFound("no plan of this id is known")
+        if solve is None or solve.verb not in kinds:
+            raise NotFound(f"no {kinds[0]} of this id is known")
         progress = self._watch.progress(plan_id)
         if progress is None and solve.progress is not None:
             progress = Progress.model_validate(solve.progress)

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError
+from planner.frontier import Frontier, Ladder
 from planner.plan import Plan
 from planner.request import PlanRequest
 from service.problem_kinds import INTERNAL
 from service.problems import Problem, problem, problem_of
 
-Verb = Literal["plan", "estimate"]
+Verb = Literal["plan", "estimate", "frontier", "ladder"]
 
 
 class Task(BaseModel):
@@ -27,6 +28,8 @@ class Task(BaseModel):
     id: str
     request: PlanRequest
     verb: Verb = "plan"
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the verb beside the request."""
     calibration: Calibration | None = None
     """The constants to answer with; None: those of the worker's own installation."""
 
@@ -111,15 +114,11 @@ def main(pipe: Connection) -> None:
 
 def answer(task: Task, tell: Tell) -> Answer:
     """Solve; every error becomes a problem, so that nothing but data crosses the pipe."""
-    from planner.planning import estimate, plan
-
     try:
-        if task.verb == "estimate":
-            found = estimate(task.request, task.calibration)
-        else:
-            told = Told(tell)
-            found = plan(task.request, task.calibration, report=told.line, progress=told.value)
-        return Answer(plan_json=_named(found, task).model_dump_json())
+        found = _answered(task, Told(tell))
+        # Under the id by which it can be asked for.
+        named = found.model_copy(update={"envelope": found.envelope.model_copy(update={"id": task.id})})
+        return Answer(plan_json=named.model_dump_json())
     except Stopped:
         raise
     except MeshwrightError as error:
@@ -130,9 +129,22 @@ def answer(task: Task, tell: Tell) -> Answer:
         )
 
 
-def _named(found: Plan, task: Task) -> Plan:
-    """A plan under the id by which it can be asked for."""
-    return found.model_copy(update={"envelope": found.envelope.model_copy(update={"id": task.id})})
+def _answered(task: Task, told: Told) -> Plan | Frontier | Ladder:
+    """What the planner makes of a task."""
+    from planner import frontier, planning
+
+    request, calibration = task.request, task.calibration
+    match task.verb:
+        case "plan":
+            return planning.plan(request, calibration, report=told.line, progress=told.value)
+        case "estimate":
+            return planning.estimate(request, calibration)
+        case "frontier":
+            # JSON has no tuples.
+            one, other = task.options["axes"]
+            return frontier.frontier(request, (one, other), task.options["points"], calibration, report=told.line)
+        case "ladder":
+            return frontier.ladder(request, task.options["low"], task.options["high"], calibration, report=told.line)
 
 
 def _warm() -> None:

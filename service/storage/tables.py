@@ -86,6 +86,7 @@ class Solve(Base):
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
     verb: Mapped[str] = mapped_column(String(16))
     request: Mapped[str] = mapped_column(Text)
+    options: Mapped[dict[str, Any]] = mapped_column(Json)
     content_key: Mapped[str] = mapped_column(_Hash)
     calibration_id: Mapped[str] = mapped_column(ForeignKey("calibrations.id"))
     model: Mapped[str] = mapped_column(_Name)

@@ -26,6 +26,7 @@ THIRD_PARTY: dict[str, set[str]] = {
         "distributed",
         "httpcore2",
         "standardwebhooks",
+        "anyio",
     }
     | TYPED_SETTINGS
     | TERMINAL,

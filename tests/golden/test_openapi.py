@@ -28,9 +28,13 @@ def test_operations_have_stable_names() -> None:
     assert sorted(names) == [
         "add_calibration",
         "add_measurement",
+        "cancel_frontier",
+        "cancel_ladder",
         "cancel_plan",
         "create_estimate",
+        "create_frontier",
         "create_job",
+        "create_ladder",
         "create_plan",
         "diff_plans",
         "export_plan",
@@ -40,7 +44,9 @@ def test_operations_have_stable_names() -> None:
         "get_cluster",
         "get_device",
         "get_estimate",
+        "get_frontier",
         "get_job",
+        "get_ladder",
         "get_measurement",
         "get_model",
         "get_plan",
@@ -62,6 +68,7 @@ def test_operations_have_stable_names() -> None:
         "supersede_plan",
         "tag_plan",
         "untag_plan",
+        "watch_frontier",
         "watch_plan",
     ]
     assert "HTTPValidationError" not in document["components"]["schemas"]

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import select
 
 from service.storage.repositories.base import Repository
 from service.storage.tables import StoredPlan
+
+Kinds = tuple[str, ...]
+PLANS: Final[Kinds] = ("plan", "estimate")
+"""Kinds of answers that hold one configuration."""
 
 
 class Content(NamedTuple):
@@ -31,13 +35,19 @@ class Plans(Repository):
         self._session.flush()
 
     def get(self, project_id: str, plan_id: str) -> StoredPlan | None:
-        """The answer of an id."""
+        """The plan or estimate of an id."""
         row = self._session.get(StoredPlan, plan_id)
-        return row if row is not None and row.project_id == project_id else None
+        mine = row is not None and row.project_id == project_id and row.kind in PLANS
+        return row if mine else None
 
-    def content(self, project_id: str, plan_id: str) -> Content | None:
-        """The bytes of an answer."""
-        own = (StoredPlan.id == plan_id, StoredPlan.project_id == project_id)
+    def exists(self, project_id: str, plan_id: str) -> bool:
+        """Whether there is an answer of this id, of whatever kind."""
+        row = self._session.get(StoredPlan, plan_id)
+        return row is not None and row.project_id == project_id
+
+    def content(self, project_id: str, plan_id: str, kinds: Kinds = PLANS) -> Content | None:
+        """The bytes of an answer of some kind."""
+        own = (StoredPlan.id == plan_id, StoredPlan.project_id == project_id, StoredPlan.kind.in_(kinds))
         row = self._session.execute(select(*_CONTENT).where(*own)).first()
         return None if row is None else Content(*row)
 

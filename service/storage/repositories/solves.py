@@ -17,6 +17,7 @@ from service.storage.tables import LIVE, Solve, StoredPlan, Tag, now
 class Filters:
     """Which solves are listed."""
 
+    verb: str = "plan"
     state: str | None = None
     status: str | None = None
     model: str | None = None
@@ -139,7 +140,7 @@ class Solves(Repository):
 
 
 def _filtered(project_id: str, filters: Filters) -> Select[Solve]:
-    query = select(Solve).where(Solve.project_id == project_id)
+    query = select(Solve).where(Solve.project_id == project_id, Solve.verb == filters.verb)
     if filters.state is not None:
         query = query.where(Solve.state == filters.state)
     if filters.model is not None:

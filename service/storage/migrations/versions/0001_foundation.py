@@ -81,6 +81,7 @@ def _work() -> None:
         sa.Column("project_id", sa.String(length=36), nullable=False),
         sa.Column("verb", sa.String(length=16), nullable=False),
         sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("options", JSON, nullable=False),
         sa.Column("content_key", sa.String(length=64), nullable=False),
         sa.Column("calibration_id", sa.String(length=36), nullable=False),
         sa.Column("model", sa.String(length=200), nullable=False),

@@ -41,6 +41,7 @@ def solve(calibration_id: str, **changes: Any) -> Solve:
         "project_id": DEFAULT_PROJECT,
         "verb": "plan",
         "request": "{}",
+        "options": {},
         "content_key": new_id(),
         "calibration_id": calibration_id,
         "model": "gpt2",

@@ -1,0 +1,116 @@
+"""Frontiers and ladders: many proven answers to one question, made like plans and kept like them."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Depends, Path, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from planner.frontier import Frontier, Ladder
+from service import problem_kinds as kinds
+from service.answers import PendingPlan, answer, pending
+from service.callers import CurrentCaller
+from service.dependencies import CurrentPlanning, IdempotencyKey, IfNoneMatch, PreferredWait, RequestId
+from service.orders import FrontierOrder, LadderOrder
+from service.problems import documented
+from service.reading import JOB_EXAMPLE, StrictRoute
+from service.routes.plans import ACCEPTED, BODY, ENDS, MATCHED
+from service.solving.service import View
+
+router = APIRouter(prefix="/v1", tags=["frontiers"], route_class=StrictRoute)
+AnswerId = Annotated[str, Path(max_length=64, description="as in `envelope.id`")]
+_POST = documented(*BODY, *ENDS, kinds.BUSY, kinds.UNAVAILABLE, kinds.KEY_REUSED)
+_GET = documented(kinds.NOT_FOUND, kinds.INVALID, *ENDS, kinds.UNAVAILABLE)
+_FRONTIER = {**JOB_EXAMPLE, "axes": ["time", "memory"], "points": 10}
+_LADDER = {**JOB_EXAMPLE, "low": 1, "high": 8}
+
+
+@router.post("/frontiers", response_model=Frontier, responses={**ACCEPTED, **_POST})
+async def create_frontier(
+    request: Annotated[FrontierOrder, Body(openapi_examples={"time and memory": {"value": _FRONTIER}})],
+    caller: CurrentCaller,
+    planning: CurrentPlanning,
+    wait: PreferredWait,
+    request_id: RequestId,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Ask for the configurations that nothing beats on two axes. The request's own objective plays no part."""
+    view = await planning.ask(caller, request, key=key, wait=wait, verb="frontier")
+    return answer(view, {"Location": f"/v1/frontiers/{view.id}"}, request_id)
+
+
+@router.post("/ladders", response_model=Ladder, responses={**ACCEPTED, **_POST})
+async def create_ladder(
+    request: Annotated[LadderOrder, Body(openapi_examples={"up to a node": {"value": _LADDER}})],
+    caller: CurrentCaller,
+    planning: CurrentPlanning,
+    wait: PreferredWait,
+    request_id: RequestId,
+    key: IdempotencyKey = None,
+) -> Response:
+    """Ask for the fastest configuration on every number of devices: what a scheduler wants to know."""
+    view = await planning.ask(caller, request, key=key, wait=wait, verb="ladder")
+    return answer(view, {"Location": f"/v1/ladders/{view.id}"}, request_id)
+
+
+@router.get("/frontiers/{answer_id}", response_model=Frontier, responses={**ACCEPTED, **MATCHED, **_GET})
+async def get_frontier(
+    answer_id: AnswerId,
+    caller: CurrentCaller,
+    planning: CurrentPlanning,
+    wait: PreferredWait,
+    request_id: RequestId,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """A frontier, or how far it is, or why there is none."""
+    view = await planning.look(caller, answer_id, wait=wait or 0.0, kinds=("frontier",))
+    return answer(view, {}, request_id, if_none_match=if_none_match)
+
+
+@router.get("/ladders/{answer_id}", response_model=Ladder, responses={**ACCEPTED, **MATCHED, **_GET})
+async def get_ladder(
+    answer_id: AnswerId,
+    caller: CurrentCaller,
+    planning: CurrentPlanning,
+    wait: PreferredWait,
+    request_id: RequestId,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """A ladder, or how far it is, or why there is none."""
+    view = await planning.look(caller, answer_id, wait=wait or 0.0, kinds=("ladder",))
+    return answer(view, {}, request_id, if_none_match=if_none_match)
+
+
+@router.delete(
+    "/frontiers/{answer_id}",
+    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.CONFLICT, kinds.UNAVAILABLE),
+)
+async def cancel_frontier(answer_id: AnswerId, caller: CurrentCaller, planning: CurrentPlanning) -> PendingPlan:
+    """Stop a frontier that is being made."""
+    return pending(await planning.cancel(caller, answer_id, kinds=("frontier",)))
+
+
+@router.delete(
+    "/ladders/{answer_id}",
+    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.CONFLICT, kinds.UNAVAILABLE),
+)
+async def cancel_ladder(answer_id: AnswerId, caller: CurrentCaller, planning: CurrentPlanning) -> PendingPlan:
+    """Stop a ladder that is being made."""
+    return pending(await planning.cancel(caller, answer_id, kinds=("ladder",)))
+
+
+async def _existing(answer_id: AnswerId, caller: CurrentCaller, planning: CurrentPlanning) -> View:
+    return await planning.look(caller, answer_id, kinds=("frontier",))
+
+
+@router.get(
+    "/frontiers/{answer_id}/events",
+    response_class=EventSourceResponse,
+    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE),
+)
+async def watch_frontier(
+    found: Annotated[View, Depends(_existing)], caller: CurrentCaller, planning: CurrentPlanning
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events, as of a plan: each point that is found is told."""
+    async for view in planning.follow(caller, found.id, kinds=("frontier",)):
+        yield ServerSentEvent(event="ended" if view.final else "progress", data=pending(view))

@@ -1,0 +1,1 @@
+"""Messages to callers when their plans end: signed as Standard Webhooks has it, to public addresses only."""

@@ -1,0 +1,134 @@
+"""The outbox: takes messages that are due, posts them, and tries again over days."""
+
+import asyncio
+import json
+import random
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpcore2
+import structlog
+from standardwebhooks import Webhook
+
+from planner.version import __version__
+from service.storage.database import Database
+from service.storage.repositories import Repositories
+from service.storage.tables import Delivery
+from service.webhooks.addresses import Allowed, PublicBackend, Refused
+
+PAUSES: Final = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
+"""Between tries, as Standard Webhooks suggests; then the message is given up. [seconds]"""
+TIMEOUT_SECONDS: Final = 15.0
+CLAIM_SECONDS: Final = 60.0
+"""A replica that took a message and fell silent is succeeded after this."""
+MOST: Final = 10
+GONE: Final = 410
+"""The receiver says that nobody is there any more."""
+_log = structlog.get_logger(__name__)
+
+
+class Sender:
+    """Sends the messages of one process."""
+
+    def __init__(self, database: Database, secret: str, allowed: Allowed, *, poll_seconds: float) -> None:
+        """Sign with `secret`, as `whsec_` and base64."""
+        self._database, self._poll = database, poll_seconds
+        self._sign = Webhook(secret)
+        self._http = httpcore2.AsyncConnectionPool(
+            max_connections=MOST, max_keepalive_connections=0, network_backend=PublicBackend(allowed)
+        )
+        self._loop: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to look at the outbox."""
+        self._loop = asyncio.create_task(self._sending())
+
+    async def close(self) -> None:
+        """Stop; what is unsent is sent by the next process."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+        with suppress(Exception):
+            await self._http.aclose()
+
+    async def _sending(self) -> None:
+        while True:
+            try:
+                due = await self._database.writing(_due)
+                await asyncio.gather(*(self._send(delivery, body) for delivery, body in due))
+            except Exception as error:  # the loop goes on whatever happens
+                _log.warning("messages could not be sent", error=f"{type(error).__name__}: {error}")
+                due = []
+            if not due:
+                await asyncio.sleep(self._poll)
+
+    async def _send(self, delivery: Delivery, body: str) -> None:
+        try:
+            status = await self._post(delivery.id, delivery.url, body)
+            error = None if 200 <= status < 300 else f"answered {status}"
+            over = status == GONE
+        except Refused as refusal:
+            error, over = str(refusal), True
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as failure:
+            error, over = f"{type(failure).__name__}: {failure}"[:300], False
+        state, again = "delivered", 0.0
+        if error is not None:
+            over = over or delivery.attempts > len(PAUSES)
+            state = "failed" if over else "pending"
+            pause = PAUSES[min(delivery.attempts, len(PAUSES)) - 1]
+            again = pause * random.uniform(0.8, 1.2)
+            _log.warning("a message was not taken", delivery=delivery.id, error=error, state=state)
+        await self._database.writing(
+            lambda work: work.deliveries.settle(delivery.id, state, error=error, again_in=again)
+        )
+
+    async def _post(self, message_id: str, url: str, body: str) -> int:
+        """The status of the answer, whose content is not read. Redirects are not followed."""
+        sent = datetime.now(UTC)
+        headers = {
+            "content-type": "application/json",
+            "user-agent": f"meshwright/{__version__}",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(sent.timestamp())),
+            "webhook-signature": self._sign.sign(message_id, sent, body),
+        }
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        limits = dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT_SECONDS)
+        async with (
+            asyncio.timeout(2 * TIMEOUT_SECONDS),
+            self._http.stream(
+                "POST", url, headers=_with_host(url, pairs), content=body.encode(), extensions={"timeout": limits}
+            ) as answer,
+        ):
+            return answer.status
+
+
+def _with_host(url: str, pairs: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    origin = httpcore2.URL(url)
+    usual = {b"http": 80, b"https": 443}.get(origin.scheme)
+    host = origin.host if origin.port in {None, usual} else origin.host + b":%d" % origin.port
+    return [(b"host", host), *pairs]
+
+
+def _due(work: Repositories) -> list[tuple[Delivery, str]]:
+    """Messages to send now, with their bodies: how each plan ended."""
+    found = []
+    for delivery in work.deliveries.claim(most=MOST, seconds=CLAIM_SECONDS):
+        found.append((delivery, json.dumps(_message(work, delivery))))
+    return found
+
+
+def _message(work: Repositories, delivery: Delivery) -> dict[str, Any]:
+    solve = work.solves.get(delivery.project_id, delivery.solve_id)
+    plan = work.plans.get(delivery.project_id, delivery.solve_id)
+    state = solve.state if solve is not None else "done"
+    verb = solve.verb if solve is not None else "plan"
+    ended = solve.ended_at if solve is not None else None
+    data = {
+        "id": delivery.solve_id,
+        "state": state,
+        "status": None if plan is None else plan.status,
+        "location": f"/v1/{verb}s/{delivery.solve_id}",
+    }
+    return {"type": f"{verb}.{state}", "timestamp": (ended or delivery.created_at).isoformat(), "data": data}
