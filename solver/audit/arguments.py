@@ -19,7 +19,7 @@ from solver.audit.grid import UNIT, MemoryGrid, TimeGrid, kind_order, memory_gri
 from solver.audit.paths import Layout, Unsettled, find
 from solver.audit.relaxation import Setting, host_floor, memory_floor, time_floor
 from solver.audit.row import Abilities, AuditRow
-from solver.audit.space import backends, legal_rows
+from solver.audit.space import Spaces
 from solver.caps import Caps, caps
 from solver.legality import job_facts, layout_codes
 from solver.problem import Problem
@@ -63,11 +63,10 @@ class Discarded:
     looked_at: list[Asked]
 
 
-def discard(problem: Problem, question: Question) -> Iterator[Discarded]:
+def discard(problem: Problem, question: Question, spaces: Spaces) -> Iterator[Discarded]:
     """Every legal row with its argument, back end by back end."""
     limit = caps(problem)
-    for backend in backends(problem):
-        rows = legal_rows(problem, backend)
+    for backend, rows in spaces.items():
         if len(rows):
             yield _discarded(problem, question, limit, backend, rows)
 
@@ -229,10 +228,10 @@ def _audit_row(
     )
 
 
-def claimed_row(problem: Problem, backend: Backend, index: int) -> Asked:
+def claimed_row(problem: Problem, backend: Backend, index: int, spaces: Spaces) -> Asked:
     """One legal row by its place, within the limits of the problem alone."""
     limit = caps(problem)
-    strategy = legal_rows(problem, backend).take([index])
+    strategy = spaces[backend].take([index])
     codes, one = _codes(problem, backend, strategy), strategy.row(0)
     stages, virtual = int(one.pipeline_parallel), int(one.virtual_pipeline_stages)
     time = time_grid(time_table(problem.job, strategy, problem.calibration), stages)

@@ -57,8 +57,8 @@ class Question:
             elif goal.goal == "memory":
                 peak = np.minimum(peak, np.where(meets, float(value // 1), float(-(-value // 1) - 1)))
             else:
-                ranks = np.asarray(strategy.world_size, dtype=float)
-                time = np.where(np.where(meets, ranks <= value, ranks < value), time, -1.0)
+                ranks, most = np.asarray(strategy.world_size, dtype=float), float(value)
+                time = np.where(np.where(meets, ranks <= most, ranks < most), time, -1.0)
         score = simplicity(strategy)
         if self.simpler_than is not None:
             time = np.where(score < self.simpler_than, time, -1.0)

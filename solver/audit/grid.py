@@ -6,6 +6,7 @@ not read it, so that a slip in one of them shows.
 """
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Final, Self
 
 import numpy as np
@@ -104,9 +105,11 @@ def memory_grid(table: MemoryTable, stages: int, virtual: int, steps: IntArray) 
     )
 
 
+@cache
 def kind_order(model: ModelSpec, stages: int, virtual: int) -> tuple[int, ...]:
     """Kind of every layer in the order of the stages: stage 0 holds the first, of each of its chunks in turn."""
-    kinds = [model.layer_kinds.index(kind) for kind in model.layer_sequence]
+    index = {kind: i for i, kind in enumerate(model.layer_kinds)}
+    kinds = [index[kind] for kind in model.layer_sequence]
     if virtual == 1:
         return tuple(kinds)
     length = len(kinds) // (stages * virtual)

@@ -8,6 +8,7 @@ from cost_models.specs.configuration import Configuration
 from solver.audit.arguments import claimed_row
 from solver.audit.grid import TICK
 from solver.audit.proof import parts, place
+from solver.audit.space import every_space
 from solver.problem import Problem
 
 
@@ -40,10 +41,11 @@ def broken(problem: Problem, configuration: Configuration) -> Iterator[str]:
 
 
 def _off_grid(problem: Problem, configuration: Configuration, step: float) -> Iterator[str]:
-    best = place(problem, configuration)
+    spaces = every_space(problem)
+    best = place(configuration, spaces)
     if best is None:
         return
-    row = claimed_row(problem, BACKENDS[best.backend], best.row).row
+    row = claimed_row(problem, BACKENDS[best.backend], best.row, spaces).row
     layers, stages, virtual = len(row.order), row.stages, row.virtual
     on_grid = row.cost(parts(configuration))[0] / virtual * TICK
     slack = ((row.steps - 1 / virtual) * (layers + 1) + (layers + stages) / virtual + 2 * layers + 2) * TICK

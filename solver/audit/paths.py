@@ -76,18 +76,18 @@ def _longest(row: AuditRow, slowest: float) -> int:
 def _decisions(row: AuditRow, table: Options, slowest: float, rooms: FloatArray) -> Iterator[tuple[Any, Any]]:
     """Joint decisions that leave every stage a run, and together runs enough for all layers."""
     pairs, counts = joint_pairs(row, table), joint_offloads(row, table)
-    length = table.runs.length
+    length, runs = table.runs.length, np.arange(len(table.runs.length))
+    quick: Any = table.time <= slowest
     for count in [None] if counts is None else counts:
         room = _room(row, table, count, rooms)
         taken = np.ones(len(length), dtype=bool) if count is None else count <= length
-        for way in [None] if pairs is None else pairs:
-            if way is None:
-                run = ((table.need <= room[:, :, None]) & (table.time <= slowest)).any(axis=2) & taken
-            else:
-                at = np.arange(len(length)), way
-                run = (way >= 0) & taken & (table.need[:, *at] <= room) & (table.time[:, *at] <= slowest)
-            if int(np.where(run, length, -len(row.order)).max(axis=1).sum()) >= len(row.order):
-                yield way, count
+        if pairs is None:
+            possible = (quick & (table.need <= room[:, :, None])).any(axis=2)[:, None]
+        else:
+            possible = (pairs >= 0) & quick[:, runs, pairs] & (table.need[:, runs, pairs] <= room[:, None])
+        longest = np.where(possible & taken, length, -len(row.order)).max(axis=2)
+        for index in np.nonzero(longest.sum(axis=0) >= len(row.order))[0]:
+            yield None if pairs is None else pairs[index], count
 
 
 def _room(row: AuditRow, table: Options, count: Any, rooms: FloatArray) -> FloatArray:

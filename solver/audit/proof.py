@@ -29,7 +29,7 @@ from solver.audit.claim import Best, Question, questions
 from solver.audit.grid import TICK, UNIT
 from solver.audit.models import model_text, plainer_text, solved
 from solver.audit.row import Part
-from solver.audit.space import backends, legal_rows
+from solver.audit.space import Spaces, every_space
 from solver.objectives import Objective, objectives
 from solver.problem import Problem
 from solver.simplicity import simplicity
@@ -111,12 +111,12 @@ class Proof:
     """Rows that beat the claim, or that nothing discards; none when it is right."""
 
 
-def place(problem: Problem, configuration: Configuration) -> Best | None:
+def place(configuration: Configuration, spaces: Spaces) -> Best | None:
     """Where a configuration stands among the legal rows; None where it is none of them."""
     name, wanted = configuration.backend.name, Strategy.of(configuration)
-    if name not in backends(problem):
+    if name not in spaces:
         return None
-    rows = legal_rows(problem, name)
+    rows = spaces[name]
     same = np.ones(len(rows), dtype=bool)
     for f in fields(Strategy):
         same &= np.asarray(getattr(rows, f.name)) == getattr(wanted, f.name)
@@ -136,14 +136,15 @@ def parts(configuration: Configuration) -> tuple[Part, ...]:
 
 def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[Fraction, ...] | None = None) -> Proof:
     """The proof that a configuration is best, that with `bounds` nothing undercuts them, or that there is none."""
-    best = None if configuration is None else place(problem, configuration)
+    spaces = every_space(problem)
+    best = None if configuration is None else place(configuration, spaces)
     chain, contradictions = objectives(problem), list[str]()
     if configuration is not None and best is None:
         return _refuted(f"{configuration.backend.name}: the configuration is no legal row of the space")
     values: tuple[Value, ...] = ()
     models: list[Model] = []
     if configuration is not None and best is not None:
-        row = claimed_row(problem, BACKENDS[best.backend], best.row)
+        row = claimed_row(problem, BACKENDS[best.backend], best.row, spaces)
         time, peak = row.row.cost(parts(configuration))
         exact = tuple(
             Fraction(int(row.strategy.world_size))
@@ -165,7 +166,7 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
     )
     answers, longest = [], 0.0
     for question in asked:
-        found = list(discard(problem, question))
+        found = list(discard(problem, question, spaces))
         contradictions += _close(question, found)
         models += _last(question, found)
         answers.append(_answered(question, found))
@@ -173,7 +174,7 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
     return Proof(
         values=values,
         best=best,
-        spaces=tuple(_rows(problem, backend) for backend in backends(problem)),
+        spaces=tuple(_rows(backend, rows) for backend, rows in spaces.items()),
         answers=tuple(answers),
         models=tuple(models),
         rounding_seconds=longest * TICK,
@@ -221,8 +222,8 @@ def _refuted(why: str) -> Proof:
     return Proof(values=(), best=None, spaces=(), answers=(), models=(), rounding_seconds=0.0, contradictions=(why,))
 
 
-def _rows(problem: Problem, backend: Backend) -> Rows:
-    rows, total = legal_rows(problem, backend), hashlib.sha256()
+def _rows(backend: Backend, rows: Strategy) -> Rows:
+    total = hashlib.sha256()
     for f in fields(Strategy):
         total.update(np.ascontiguousarray(getattr(rows, f.name), dtype="<i8").tobytes())
     return Rows(backend=backend, rows=len(rows), sha256=total.hexdigest())

@@ -4,7 +4,8 @@ Rows come in the order of their key, the last tie-break: by `ORDER`, smallest fi
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -42,9 +43,18 @@ def _divisors(number: int) -> list[int]:
     return sorted({*low, *(number // d for d in low)})
 
 
+Spaces = Mapping[Backend, Strategy]
+"""The legal rows of every back end on offer, in the order of the row key."""
+
+
+def every_space(problem: Problem) -> Spaces:
+    """The legal rows of a question."""
+    return {backend: legal_rows(problem, backend) for backend in backends(problem)}
+
+
 def _topologies(problem: Problem) -> Iterator[tuple[int, ...]]:
     """Degrees that make up an offered number of devices, with the batch splits that they leave."""
-    domains, moe = problem.resolved_domains, problem.job.model.moe
+    domains, moe, split = problem.resolved_domains, problem.job.model.moe, _splits(problem)
     experts = 1 if moe is None else moe.num_experts
 
     def factors(key: str, number: int) -> list[int]:
@@ -61,7 +71,7 @@ def _topologies(problem: Problem) -> Iterator[tuple[int, ...]]:
                     dp = gpus // tp // cp // pp
                     if domains["data_parallel"] is not None and dp not in domains["data_parallel"]:
                         continue
-                    splits = list(_splits(problem, dp))
+                    splits = split(dp)
                     for ep in factors("expert_parallel", dp * cp) if splits else ():
                         if experts % ep:
                             continue
@@ -72,16 +82,18 @@ def _topologies(problem: Problem) -> Iterator[tuple[int, ...]]:
                                 yield from ((gpus, tp, cp, pp, ep, etp, v, *split, dp) for split in splits)
 
 
-def _splits(problem: Problem, data_parallel: int) -> Iterator[tuple[int, int]]:
+def _splits(problem: Problem) -> Callable[[int], list[tuple[int, int]]]:
+    """Micro-batch sizes and steps that reach the global batch with a data-parallel degree."""
     batch, domains = problem.job.training.batch_range, problem.resolved_domains
     sizes, steps = domains["micro_batch_size"], domains["gradient_accumulation_steps"]
-    for total in range(batch.min, batch.max + 1):
-        if total % data_parallel:
-            continue
-        for size in _divisors(total // data_parallel):
-            count = total // data_parallel // size
-            if (sizes is None or size in sizes) and (steps is None or count in steps):
-                yield size, count
+
+    @cache
+    def split(data_parallel: int) -> list[tuple[int, int]]:
+        shares = [total // data_parallel for total in range(batch.min, batch.max + 1) if total % data_parallel == 0]
+        pairs = [(size, share // size) for share in shares for size in _divisors(share)]
+        return [(b, m) for b, m in pairs if (sizes is None or b in sizes) and (steps is None or m in steps)]
+
+    return split
 
 
 def _features(problem: Problem) -> list[tuple[int, ...]]:

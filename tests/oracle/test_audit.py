@@ -11,7 +11,7 @@ from solver.audit.arguments import ARGUMENTS, MODEL, OPEN, discard
 from solver.audit.claim import Question
 from solver.audit.paths import Unsettled, find
 from solver.audit.proof import prove
-from solver.audit.space import backends, legal_rows
+from solver.audit.space import backends, every_space, legal_rows
 from solver.objectives import objectives
 from solver.search import solve
 from solver.space import spaces
@@ -51,7 +51,7 @@ def test_floors_never_exceed_what_a_layout_reaches(seed: int, monkeypatch: pytes
     """Every row that has a layout is looked at when nothing is limited, and its floor is below its optimum."""
     problem = instance(seed).problem()
     monkeypatch.setattr(arguments, "find", lambda *_: None)
-    for part in discard(problem, Question(name="anything")):
+    for part in discard(problem, Question(name="anything"), every_space(problem)):
         looked = {asked.index for asked in part.looked_at}
         for asked in part.looked_at:
             try:
