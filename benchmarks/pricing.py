@@ -40,6 +40,9 @@ def candidates(count: int) -> Strategy:
     def choice(names: tuple[str, ...]) -> np.ndarray:
         return draw.integers(0, len(names), count)
 
+    # fp4 formats need a device that has them.
+    runnable = [i for i, name in enumerate(PRECISIONS) if "fp4" not in name]
+
     def degree(most: int) -> np.ndarray:
         return 2 ** draw.integers(0, most, count)
 
@@ -51,7 +54,7 @@ def candidates(count: int) -> Strategy:
         )
     }  # fmt: skip
     return Strategy(
-        backend=choice(BACKENDS), precision=choice(PRECISIONS), attention=choice(ATTENTIONS),
+        backend=choice(BACKENDS), precision=draw.choice(runnable, count), attention=choice(ATTENTIONS),
         cross_entropy=choice(CROSS_ENTROPIES), gradient_compression=choice(COMPRESSIONS), tensor_parallel=degree(4),
         context_parallel=degree(3), expert_parallel=degree(4), expert_tensor_parallel=np.ones(count, int),
         pipeline_parallel=degree(4), virtual_pipeline_stages=draw.integers(1, 3, count), data_parallel=degree(6),

@@ -15,7 +15,9 @@ def loss_terms(setting: Setting) -> Terms:
 
     .. math:: \text{eager: } (12 + 2[\text{outputs kept}] + 2[\text{soft cap}])\,V\,T + (8h + 4)\,T
 
-    .. math:: \text{Megatron: } \max(c\,V, 2V + 2h)\,T / t + (5h + 4h/t)\,T
+    .. math:: \text{Megatron: } \max(c\,V, 2V + 2h)\,T / t + (2c_h\,h + 4h/t)\,T
+
+    with the framework's c_h, `backward_hidden_bytes`.
 
     Source: transformers `loss_utils.ForCausalLMLoss`; Megatron-LM `core/tensor_parallel/{cross_entropy,layers}.py`
     (the head gathers its input and, with fused weight gradients, keeps one 16-bit gradient of its weight's shape).
@@ -33,8 +35,8 @@ def loss_terms(setting: Setting) -> Terms:
     fused = setting.loss("peak") * vocabulary * tokens
     dummy = setting.accumulating * b * h * vocabulary * setting.fact("dummy_weight_gradient")
     megatron_logits = np.maximum(fused, b * vocabulary * tokens + dummy)
-    # 5 h is read off the peaks that SimuMax publishes (docs/FULL_RESULTS.md), not derived: input and gradient, gathered
-    megatron_head = (5.0 * h + 4.0 * h / setting.tensor) * tokens
+    gathered = 2.0 * setting.fact("backward_hidden_bytes") * h  # input and gradient, each as in a layer's backward
+    megatron_head = (gathered + 4.0 * h / setting.tensor) * tokens
     return {
         "logits": choose(setting.eager, eager_logits, megatron_logits),
         "head_activations": choose(setting.eager, eager_head, megatron_head),

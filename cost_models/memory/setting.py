@@ -270,8 +270,8 @@ def total(terms: Terms) -> Array:
 
 def merged(*parts: Terms) -> Terms:
     """Terms of several sources; equal names are added."""
-    result: Terms = {}
-    for part in parts:
+    result: Terms = dict(parts[0]) if parts else {}
+    for part in parts[1:]:
         for name, value in part.items():
             result[name] = result[name] + value if name in result else value
     return result
@@ -279,6 +279,8 @@ def merged(*parts: Terms) -> Terms:
 
 def scaled(terms: Terms, factor: Any) -> Terms:
     """Every term times `factor`."""
+    if isinstance(factor, float) and factor == 1.0:
+        return terms
     return {name: value * factor for name, value in terms.items()}
 
 

@@ -20,6 +20,13 @@ class LayerKind(Spec):
     attention: Literal["full", "sliding"] = "full"
     mlp: Literal["dense", "moe"] = "dense"
 
+    # Every table is looked up by kind: the two words alone, without pydantic's walk over all fields.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayerKind) and (self.attention, self.mlp) == (other.attention, other.mlp)
+
+    def __hash__(self) -> int:
+        return hash((self.attention, self.mlp))
+
 
 class MoeSpec(Spec):
     """Mixture of experts in the layers whose `mlp` is `moe`."""
