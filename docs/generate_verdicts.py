@@ -17,7 +17,7 @@ What the failures teach:
   15 GB at micro-batch 8, out of memory on 32 GB at 16) are not explained by any term of the ledger; the table gives
   nothing else that changed. Only the margin of such runs may catch them.
 - Old Megatron-DeepSpeed runs state neither kernels nor releases. Their predictions carry a margin of their own, read
-  from how far the tables' peaks lie from the ledger (`allocated_q99.megatron_deepspeed`); their roomy runs that are
+  from how far the tables' peaks lie from the ledger (`fragmentation_q99.megatron_deepspeed`); their roomy runs that are
   called `at_risk` are its price.
 """
 
