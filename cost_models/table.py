@@ -52,6 +52,7 @@ class MemoryTable(_Rows):
     host_layer: FloatArray  # (n, J) host bytes of one rank per offloaded layer
     host_constant: FloatArray  # (n, C) host bytes of one rank
     capacity: FloatArray  # (n,) most bytes a rank may allocate, after context, communicators and the risk margin
+    margin: FloatArray  # (n,) usable bytes that one allocated byte takes at the asked risk
     host_capacity: FloatArray  # (n,) host bytes of one node that the job may use
     holds_activations: FloatArray  # (I,) 0 or 1
     released: FloatArray  # (I,) chunks of the oldest micro-batch already freed: 0 or 1

@@ -78,23 +78,29 @@ def tried(
     """
     from solver.forbidding import may_help
     from solver.other_splits import other_splits
+    from solver.pairs import pairs
     from solver.relaxations import LEVERS, relaxations, without_wishes
 
     binding = {demand.resource for demand in cause.conflict}
     report("infeasible; trying without each wish")
     found = [_tried(change) for change in without_wishes(problem, [demand.text for demand in cause.conflict])]
     least: dict[str, int] = {}
+    singles: list[Change] = []
     for lever in LEVERS:
         unbound = lever in MEMORIES and MEMORIES[lever] not in binding
         if unbound or not may_help(lever, cause.forbidden):
             continue
         report(f"infeasible; trying another {lever.replace('_', ' ')}")
-        for change in relaxations(problem, (lever,)):
-            if lever in MEMORIES and isinstance(change.value, int):
-                least[MEMORIES[lever]] = change.value
-            found.append(_tried(change))
+        singles += relaxations(problem, (lever,))
+    for change in singles:
+        if change.lever in MEMORIES and isinstance(change.value, int):
+            least[MEMORIES[change.lever]] = change.value
+        found.append(_tried(change))
     if cause.forbidden and may_help("gpus", cause.forbidden):
         found += [_tried(change) for change in other_splits(problem)]
+    if not cause.forbidden:
+        report("infeasible; trying pairs of changes")
+        found += [_tried(change) for change in pairs(problem, singles)]
     return tuple(found), least
 
 

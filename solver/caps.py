@@ -50,6 +50,11 @@ class Caps:
             fields_["activation"] = activation
         return MemoryTable(**fields_)
 
+    @property
+    def on_time(self) -> bool:
+        """Whether the step is limited at all."""
+        return bool(self.timed) or self.step_ticks is not None
+
     def max_times(self, strategy: Strategy) -> FloatArray:
         """Most that v times the step of each row may be. (n,) [ticks]"""
         v = np.asarray(strategy.virtual_pipeline_stages, dtype=float)

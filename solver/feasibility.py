@@ -1,18 +1,18 @@
 """Feasibility: is there any configuration at all? The question that conflicts and relaxations ask many times."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cost_models.errors import SpecError
 from cost_models.specs.configuration import Configuration
 from solver.best_first import search
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
-from solver.objectives import Objective, timed_limits
+from solver.objectives import Objective
 from solver.problem import Problem
-from solver.rows import prices
+from solver.rows import no_time, prices
 from solver.space import spaces
 from solver.standing import Counters, Question, Standing
-from solver.verify import configuration, verify
+from solver.verify import configuration, verify, verify_memory
 
 ANY = Objective(name="gpus", goal="feasible", unit="gpus", scale=1.0)
 """Every feasible configuration is as good as another."""
@@ -36,21 +36,24 @@ class Feasibility:
 def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
     """Any configuration of a problem, or the proof that there is none; verified against the scalar ledger.
 
-    `limit` replaces the caps of the problem, for questions that set a resource aside (then nothing is verified).
+    Time is priced only where it is limited. `limit` replaces the caps of the problem, for questions that set a
+    resource aside (then nothing is verified).
     """
-    timed = limit is not None or problem.limits.max_step_seconds is not None or bool(timed_limits(problem))
-    at = reduced(problem, spaces(problem), Pruning(), timed=timed)
-    question = Question(problem=problem, spaces=at, prices=prices(None), objective=ANY, caps=limit or caps(problem))
+    price, held = prices(None), limit or caps(problem)
+    at = reduced(problem, spaces(problem), Pruning(), timed=held.on_time)
+    price = price if held.on_time else replace(price, time=no_time)
+    question = Question(problem=problem, spaces=at, prices=price, objective=ANY, caps=held)
     standing = Standing(question=question, counters=Counters())
     found = search(question, standing)
     legal = sum(int(space.legal.sum()) for space in at)
     if found is None:
         return Feasibility(configuration=None, legal=legal, proven=standing.counters.exhausted)
-    if limit is None:
+    chosen = configuration(problem, found.strategy, found.layout, found.placement)
+    if limit is None and held.on_time:
         verify(problem, found)
-    return Feasibility(
-        configuration=configuration(problem, found.strategy, found.layout, found.placement), legal=legal, proven=True
-    )
+    elif limit is None:
+        verify_memory(problem, chosen)
+    return Feasibility(configuration=chosen, legal=legal, proven=True)
 
 
 def feasible_or_none(problem: Problem) -> Feasibility:

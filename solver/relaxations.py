@@ -1,26 +1,24 @@
-"""Relaxations: single changes of an infeasible job, each tried by a solve of its own and verified on both sides.
+"""Relaxations: single changes of an infeasible job, each verified on both sides.
 
 A switch (LoRA, another optimizer, permission to offload) is feasible or it is not. A number is moved by growing steps
 until a configuration exists, then halved back to the least change with one: feasible there, infeasible one unit
-before.
+before. Memory of the devices is not tried out: the least shortfall of all configurations says what is needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from cost_models.errors import SpecError
-from cost_models.job import Job
-from cost_models.specs.choices import COMPRESSIONS, MAINTAINED_BACKENDS
-from cost_models.specs.cluster import ClusterSpec
+from cost_models.ledger import estimate
 from cost_models.specs.configuration import Configuration
-from cost_models.units import gib
-from solver.domains import COMPRESSION_PERMISSIONS
 from solver.feasibility import feasible_or_none
+from solver.levers import GIB, NUMBERS, OFFLOADS, RECOMPUTATION, SWITCHES, Number, Switch
 from solver.problem import Problem
+from solver.shortfall import least_shortfall
 
-GIB: Final = 2**30
-OFFLOADS: Final = frozenset({"optimizer_offload", "parameter_offload", "activation_offload"})
+LEVERS: Final = tuple(lever.name for lever in (*SWITCHES, *NUMBERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,200 +31,16 @@ class Relaxation:
     feasible: bool
     value: int | str | None = None
     """The least change that works; None when none within reach does."""
+    steps: tuple[tuple[str, int], ...] = ()
+    """Every lever of the change, a number with the units it was moved by, a switch with 0."""
     infeasible_before: bool = False
     """For numbers: verified that one unit less of the change is infeasible."""
     configuration: Configuration | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
-    """A change that is made or not."""
-
-    name: str
-    change: Callable[[Problem], Problem | None]
-    """The changed problem; None where the change does not apply."""
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """A number that is moved; `at` is the problem with the number moved by so many units, None where it cannot be."""
-
-    name: str
-    at: Callable[[Problem, int], Problem | None]
-    text: Callable[[Problem, int], str]
-    value: Callable[[Problem, int], int]
-    most: Callable[[Problem], int]
-    """Units within reach."""
-    monotone: bool = True
-    """More of it never hurts: when all within reach does not help, nothing less does."""
-
-
-def _job(problem: Problem, **parts: Any) -> Problem:
-    job = problem.job
-    changed = Job(
-        model=job.model, cluster=parts.get("cluster", job.cluster), training=parts.get("training", job.training)
-    )
-    return replace(problem, job=changed)
-
-
-def _training(problem: Problem, **values: Any) -> Problem | None:
-    training = problem.job.training
-    try:
-        return _job(problem, training=type(training).read(training.model_dump() | values))
-    except SpecError:
-        return None
-
-
-def _pool(problem: Problem, **values: Any) -> Problem:
-    pool = problem.job.pool.model_copy(update=values)
-    return _job(problem, cluster=ClusterSpec(pools=(pool,)))
-
-
-def _method(name: str) -> Callable[[Problem], Problem | None]:
-    def change(problem: Problem) -> Problem | None:
-        now = problem.job.training.method
-        if now in (name, "qlora") or (name == "lora" and now != "full"):
-            return None
-        return _training(problem, method=name)
-
-    return change
-
-
-def _optimizer(problem: Problem) -> Problem | None:
-    return None if problem.job.training.optimizer == "adamw-8bit" else _training(problem, optimizer="adamw-8bit")
-
-
-def _offload(problem: Problem) -> Problem | None:
-    kept = tuple(r for r in problem.requirements if not (r.key in OFFLOADS and not r.admits(True)))
-    return None if len(kept) == len(problem.requirements) else replace(problem, requirements=kept)
-
-
-def _compression(problem: Problem) -> Problem | None:
-    offered = problem.open_domains["gradient_compression"]
-    kept = tuple(r for r in problem.requirements if r.key != "gradient_compression")
-    if offered == COMPRESSIONS and len(kept) == len(problem.requirements):
-        return None
-    domains = problem.domains.with_values(gradient_compression=COMPRESSION_PERMISSIONS["lossy"])
-    return replace(problem, domains=domains, requirements=kept)
-
-
-def _any_backend(problem: Problem) -> Problem | None:
-    kept = tuple(r for r in problem.requirements if r.key != "backend")
-    everything = MAINTAINED_BACKENDS
-    if set(everything) <= set(problem.backends) and len(kept) == len(problem.requirements):
-        return None
-    return replace(problem, backends=everything, requirements=kept)
-
-
-def _more_gpus(problem: Problem, units: int) -> Problem | None:
-    """More devices in a single node up to 8, else more nodes."""
-    pool = problem.job.pool
-    inside = max(8 - pool.gpus_per_node, 0) if pool.nodes == 1 else 0
-    if units <= inside:
-        grown = _pool(problem, gpus_per_node=pool.gpus_per_node + units)
-    else:
-        grown = _pool(problem, gpus_per_node=pool.gpus_per_node + inside, nodes=pool.nodes + units - inside)
-    domains = {k: v for k, v in grown.domains.values.items() if k != "gpus"}
-    return replace(grown, domains=type(grown.domains)(domains), limits=replace(grown.limits, max_gpus=None))
-
-
-def _gpus(problem: Problem, units: int) -> int:
-    grown = _more_gpus(problem, units)
-    assert grown is not None
-    return grown.job.cluster.gpus
-
-
-def _length_unit(problem: Problem) -> int:
-    return 256 if problem.job.training.sequence_length % 256 == 0 else 64
-
-
-def _shorter(problem: Problem, units: int) -> Problem | None:
-    length = problem.job.training.sequence_length - units * _length_unit(problem)
-    return _training(problem, sequence_length=length) if length > 0 else None
-
-
-def _smaller_batch(problem: Problem, units: int) -> Problem | None:
-    batch = problem.job.training.batch_range.max - units
-    return _training(problem, global_batch_size=batch) if batch > 0 else None
-
-
-def _batch(problem: Problem, units: int) -> int:
-    return problem.job.training.batch_range.max - units
-
-
-def _usable(problem: Problem, units: int) -> int:
-    return problem.job.device.usable_memory_bytes + units * GIB
-
-
-def _host(problem: Problem, units: int) -> int:
-    return problem.job.pool.host_memory_bytes + 8 * units * GIB
-
-
-def _device_memory(problem: Problem, units: int) -> Problem:
-    device = problem.job.device
-    grown = {
-        name: getattr(device, name) + units * GIB
-        for name in ("usable_memory_bytes", "total_memory_bytes", "marketing_memory_bytes")
-    }
-    return _pool(problem, device=device.model_copy(update=grown))
-
-
-def _host_memory(problem: Problem, units: int) -> Problem:
-    return _pool(problem, host_memory_bytes=_host(problem, units))
-
-
-SWITCHES: Final = (
-    Switch(name="offload", change=_offload, text="offload: allow"),
-    Switch(name="optimizer", change=_optimizer, text="training.optimizer: adamw-8bit"),
-    Switch(name="lora", change=_method("lora"), text="training.method: lora"),
-    Switch(name="qlora", change=_method("qlora"), text="training.method: qlora"),
-    Switch(name="gradient_compression", change=_compression, text="gradient_compression: lossy"),
-    Switch(name="backend", change=_any_backend, text="backend: any"),
-)
-NUMBERS: Final = (
-    Number(
-        name="gpus",
-        monotone=False,
-        at=_more_gpus,
-        value=_gpus,
-        most=lambda p: max(64, 4 * p.job.pool.nodes),
-        text=lambda p, u: f"cluster: {_gpus(p, u)} GPUs (instead of {p.job.cluster.gpus})",
-    ),
-    Number(
-        name="sequence_length",
-        at=_shorter,
-        value=lambda p, u: p.job.training.sequence_length - u * _length_unit(p),
-        most=lambda p: (p.job.training.sequence_length - 1) // _length_unit(p),
-        text=lambda p, u: (
-            f"training.sequence_length: {p.job.training.sequence_length - u * _length_unit(p)} "
-            f"(instead of {p.job.training.sequence_length})"
-        ),
-    ),
-    Number(
-        name="global_batch_size",
-        monotone=False,
-        at=_smaller_batch,
-        value=_batch,
-        most=lambda p: p.job.training.batch_range.max - 1,
-        text=lambda p, u: f"training.global_batch_size: {_batch(p, u)} (instead of {_batch(p, 0)})",
-    ),
-    Number(
-        name="device_memory",
-        at=_device_memory,
-        value=_usable,
-        most=lambda p: 512,
-        text=lambda p, u: f"{gib(_usable(p, u))} of usable memory per GPU (instead of {gib(_usable(p, 0))})",
-    ),
-    Number(
-        name="host_memory",
-        at=_host_memory,
-        value=_host,
-        most=lambda p: 1024,
-        text=lambda p, u: f"{gib(_host(p, u))} of host memory per node (instead of {gib(_host(p, 0))})",
-    ),
-)
-LEVERS: Final = tuple(lever.name for lever in (*SWITCHES, *NUMBERS))
+    @property
+    def units(self) -> int:
+        """How far the first number was moved."""
+        return next((units for _, units in self.steps), 0)
 
 
 def relaxations(problem: Problem, levers: Sequence[str] = LEVERS) -> tuple[Relaxation, ...]:
@@ -237,7 +51,7 @@ def relaxations(problem: Problem, levers: Sequence[str] = LEVERS) -> tuple[Relax
 
 def _tried(problem: Problem, lever: Switch | Number) -> Iterator[Relaxation]:
     if isinstance(lever, Number):
-        yield _moved(problem, lever)
+        yield moved(problem, lever)
         return
     changed = lever.change(problem)
     if changed is not None:
@@ -245,6 +59,7 @@ def _tried(problem: Problem, lever: Switch | Number) -> Iterator[Relaxation]:
         yield Relaxation(
             lever=lever.name,
             change=lever.text,
+            steps=((lever.name, 0),),
             feasible=bool(answer),
             value=lever.text.split(": ")[1],
             configuration=answer.configuration,
@@ -252,9 +67,9 @@ def _tried(problem: Problem, lever: Switch | Number) -> Iterator[Relaxation]:
 
 
 def without_wishes(problem: Problem, texts: Sequence[str]) -> Iterator[Relaxation]:
-    """Each of these wishes dropped alone; wishes against offload have a lever of their own."""
+    """Each of these wishes dropped alone; wishes against offload or recomputation have levers of their own."""
     for wish in problem.requirements:
-        if wish.text not in texts or (wish.key in OFFLOADS and not wish.admits(True)):
+        if wish.text not in texts or (wish.key in OFFLOADS and not wish.admits(True)) or wish.key in RECOMPUTATION:
             continue
         answer = feasible_or_none(problem.without(wish))
         yield Relaxation(
@@ -265,7 +80,46 @@ def without_wishes(problem: Problem, texts: Sequence[str]) -> Iterator[Relaxatio
         )
 
 
-def _moved(problem: Problem, lever: Number) -> Relaxation:
+def moved(problem: Problem, lever: Number) -> Relaxation:
+    """The least change of a number that works, below which it does not."""
+    found = _device_memory(problem, lever) if lever.name == "device_memory" else None
+    units, chosen = found or _least(problem, lever)
+    if chosen is None:
+        return Relaxation(lever=lever.name, change=f"{lever.text(problem, units)}: still infeasible", feasible=False)
+    return Relaxation(
+        lever=lever.name,
+        change=lever.text(problem, units),
+        feasible=True,
+        value=lever.value(problem, units),
+        steps=((lever.name, units),),
+        infeasible_before=True,
+        configuration=chosen,
+    )
+
+
+def _device_memory(problem: Problem, lever: Number) -> tuple[int, Configuration] | None:
+    """From the least shortfall: no configuration lacks less, and one that lacks it fits with that much more.
+
+    None where more memory on the devices is not all that matters: a limit of the user's, a CPU, several pools.
+    """
+    pools = problem.job.cluster.pools
+    if problem.limits.max_memory_bytes is not None or len(pools) > 1 or pools[0].device.kind != "gpu":
+        return None
+    try:
+        least = least_shortfall(problem)
+    except SpecError:
+        return None
+    if least is None or least.missing_bytes <= 0:
+        return None
+    units = math.ceil(least.missing_bytes / GIB)
+    grown = lever.at(problem, units)
+    if units > lever.most(problem) or grown is None:
+        return None
+    ledger = estimate(grown.job, least.configuration, grown.calibration, oom_risk=grown.oom_risk).memory
+    return (units, least.configuration) if ledger.fits else None
+
+
+def _least(problem: Problem, lever: Number) -> tuple[int, Configuration | None]:
     """Double the change until it works, then halve back. Below the least working change lies a verified failure."""
     known: dict[int, Configuration | None] = {0: None}
 
@@ -275,24 +129,18 @@ def _moved(problem: Problem, lever: Number) -> Relaxation:
             known[units] = None if changed is None else feasible_or_none(changed).configuration
         return known[units] is not None
 
-    most, low, high = lever.most(problem), 0, 1
+    most, low, high = max(lever.most(problem), 0), 0, 1
+    anywhere = None if lever.anywhere is None else lever.anywhere(problem)
+    if most < 1 or (anywhere is not None and not feasible_or_none(anywhere)):
+        return most, None
     if lever.monotone and most > 1 and not works(most):
-        low, high = most, most
+        return most, None
     while high < most and not works(high):
         low, high = high, high * 2
     high = min(high, most)
-    if most < 1 or not works(high):
-        return Relaxation(
-            lever=lever.name, change=f"{lever.text(problem, max(most, 0))}: still infeasible", feasible=False
-        )
+    if not works(high):
+        return most, None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if works(middle) else (middle, high)
-    return Relaxation(
-        lever=lever.name,
-        change=lever.text(problem, high),
-        feasible=True,
-        value=lever.value(problem, high),
-        infeasible_before=True,
-        configuration=known[high],
-    )
+    return high, known[high]

@@ -133,7 +133,7 @@ def priced_rows(
         keep = ~uneven
         space, topology, feature, strategy = space[keep], topology[keep], feature[keep], strategy.take(keep)
         abilities = {k: a[keep] for k, a in abilities.items()}
-    price = prices_.time if len(topology) else _no_time
+    price = prices_.time if len(topology) else no_time
     rows = Rows(
         space=space,
         topology=topology,
@@ -158,17 +158,17 @@ def _abilities(problem: Problem, spaces: Sequence[BackendSpace], space: IntArray
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _no_time(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
-    """The table of no rows, which formulas are not asked for."""
-    del strategy, calibration
-    kinds = len(job.model.layer_kinds)
+def no_time(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
+    """A table of nothing: for no rows, which formulas are not asked for, and for questions of memory alone."""
+    del calibration
+    n, kinds = int(np.size(strategy.tensor_parallel)), len(job.model.layer_kinds)
     return TimeTable(
-        layer=np.zeros((0, kinds, len(RECOMPUTES))),
-        stage=np.zeros((0, len(STAGE_CLASSES))),
-        layer_tail=np.zeros((0, kinds)),
-        layer_offload=np.zeros((0, kinds)),
-        stage_tail=np.zeros((0, len(STAGE_CLASSES))),
-        fixed=np.zeros(0),
+        layer=np.zeros((n, kinds, len(RECOMPUTES))),
+        stage=np.zeros((n, len(STAGE_CLASSES))),
+        layer_tail=np.zeros((n, kinds)),
+        layer_offload=np.zeros((n, kinds)),
+        stage_tail=np.zeros((n, len(STAGE_CLASSES))),
+        fixed=np.zeros(n),
     )
 
 

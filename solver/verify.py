@@ -53,13 +53,12 @@ def step_seconds(found: Incumbent) -> float:
     return seconds(found.cost.time / found.row.virtual)
 
 
-def verify(problem: Problem, found: Incumbent) -> Estimate:
-    """The ledger of the winner.
+def verify_memory(problem: Problem, chosen: Configuration) -> Estimate:
+    """The ledger of a configuration that is taken to fit.
 
     Raises:
-        VerificationFailed: the ledger says that it does not fit, or takes another time than the search found.
+        VerificationFailed: the ledger says that it does not.
     """
-    chosen = configuration(problem, found.strategy, found.layout, found.placement)
     ledger = estimate(problem.job, chosen, problem.calibration, oom_risk=problem.oom_risk)
     memory = ledger.memory
     if not memory.fits:
@@ -68,6 +67,17 @@ def verify(problem: Problem, found: Incumbent) -> Estimate:
             f"stage {stage} at {instant} needs {memory.conservative_bytes:.0f} of {memory.usable_bytes:.0f} bytes, "
             f"host {memory.host_node_bytes:.0f} of {memory.host_usable_bytes:.0f}; the search took it to fit: {chosen}"
         )
+    return ledger
+
+
+def verify(problem: Problem, found: Incumbent) -> Estimate:
+    """The ledger of the winner.
+
+    Raises:
+        VerificationFailed: the ledger says that it does not fit, or takes another time than the search found.
+    """
+    chosen = configuration(problem, found.strategy, found.layout, found.placement)
+    ledger = verify_memory(problem, chosen)
     found_seconds, slack = step_seconds(found), rounding_seconds(found)
     excess = found_seconds - ledger.time.step_seconds
     tolerance = 1e-9 * found_seconds

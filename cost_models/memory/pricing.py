@@ -93,7 +93,8 @@ def _price(setting: Setting, calibration: Calibration, oom_risk: float) -> dict[
     stage_activation = _columns(n, [total(stage_activation_terms(pieces, c)) for c in classes])
     factors = margin(setting, calibration, oom_risk)
     overhead = context_bytes(setting, calibration) + communicator_bytes(setting, calibration)
-    capacity = (usable_bytes(setting) - overhead) / (factors.allocated_quantile * factors.fragmentation_quantile)
+    quantile = factors.allocated_quantile * factors.fragmentation_quantile
+    capacity = (usable_bytes(setting) - overhead) / quantile
     return {
         "constant": constant,
         "layer": layer,
@@ -102,6 +103,7 @@ def _price(setting: Setting, calibration: Calibration, oom_risk: float) -> dict[
         "working": working,
         "offload_saving": _columns(n, [s.saved_by_offload for s in pieces.layer_states]),
         "capacity": np.broadcast_to(capacity, (n,)),
+        "margin": np.broadcast_to(quantile, (n,)),
         **host_columns(pieces, calibration),
     }
 

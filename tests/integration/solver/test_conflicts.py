@@ -1,5 +1,6 @@
 """Infeasible problems: the conflict is minimal, the nearest miss least, every relaxation verified on both sides."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +14,15 @@ from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.training import TrainingSpec
 from solver.conflicts import demands, explain
 from solver.domains import offload_requirements, requirement
-from solver.feasibility import feasible
+from solver.feasibility import feasible, feasible_or_none
 from solver.forbidding import MOVES, forbidding, may_help
 from solver.legality import legality
+from solver.levers import NUMBERS, SWITCHES, Switch
 from solver.nearest_miss import nearest_miss, phase_needs
 from solver.other_splits import other_splits
+from solver.pairs import pairs
 from solver.problem import Limits, Problem
-from solver.relaxations import LEVERS, NUMBERS, SWITCHES, relaxations, without_wishes
+from solver.relaxations import LEVERS, relaxations, without_wishes
 from solver.search import solve
 from solver.space import backend_space
 from tests.oracle.brute_force import configurations
@@ -67,28 +70,25 @@ def test_a_conflict_is_infeasible_and_dissolves_without_any_one_member(seed: int
         assert feasible(relaxed), f"without {demand.text!r}"
 
 
-def _least_excess(case: Instance) -> float:
+def _least_shortfall(case: Instance) -> float:
     """By brute force: least bytes that a configuration lacks per device, host memory aside."""
     ledgers = (
         memory_ledger(case.job, c, catalog.calibration(), oom_risk=0.01)
         for c in configurations(case.job, case.choices, case.gpus)
     )
-    margins = (
-        ledger.allocated_bytes
-        - (ledger.usable_bytes - ledger.context_bytes - ledger.communicator_bytes)
-        / (ledger.allocated_quantile * ledger.fragmentation_quantile)
-        for ledger in ledgers
-    )
-    return min(margins)
+    return min(ledger.conservative_bytes - ledger.usable_bytes for ledger in ledgers)
 
 
 @pytest.mark.parametrize("seed", INFEASIBLE[: scaled(5, 40)])
 def test_the_nearest_miss_is_the_least(seed: int) -> None:
     case = instance(seed)
     miss = nearest_miss(case.problem(), host_memory=False)
-    assert miss is not None
+    if miss is None:
+        assert not list(configurations(case.job, case.choices, case.gpus))
+        return
     layers = case.job.model.num_hidden_layers
-    assert miss.excess_bytes == pytest.approx(_least_excess(case), abs=1024 * 3 * (layers + 3))
+    # Rounding up of a few coefficients a layer may prefer a neighbour.
+    assert miss.shortfall_bytes == pytest.approx(max(_least_shortfall(case), 0.0), abs=1024 * 6 * (layers + 3))
     ledger = estimate(case.job, miss.configuration, catalog.calibration()).memory
     needs = phase_needs(ledger)
     assert max(needs.values()) == pytest.approx(ledger.conservative_bytes)
@@ -116,6 +116,33 @@ def test_relaxations_work_where_they_say_and_not_one_unit_before(seed: int) -> N
             changed = switch.change(problem)
             assert changed is not None
             assert (solve(changed).configuration is not None) == tried[switch.name].feasible
+
+
+def _changed(problem: Problem, steps: Sequence[tuple[str, int]]) -> Problem | None:
+    levers = {lever.name: lever for lever in (*SWITCHES, *NUMBERS)}
+    changed: Problem | None = problem
+    for name, units in steps:
+        lever = levers[name]
+        if changed is not None:
+            changed = lever.change(changed) if isinstance(lever, Switch) else lever.at(changed, units)
+    return changed
+
+
+@pytest.mark.parametrize("seed", INFEASIBLE[: scaled(3, 16)])
+def test_pairs_work_where_they_say_and_not_one_unit_before(seed: int) -> None:
+    problem = replace(instance(seed).problem(), requirements=offload_requirements("forbid"))
+    found = list(pairs(problem, relaxations(problem)))
+    for pair in found:
+        assert pair.feasible
+        assert len(pair.steps) == 2
+        there = _changed(problem, pair.steps)
+        assert there is not None
+        assert feasible(there), pair.change
+        for k, (name, units) in enumerate(pair.steps):
+            before = [*pair.steps[:k], *([(name, units - 1)] if units > 1 else []), *pair.steps[k + 1 :]]
+            changed = _changed(problem, before)
+            assert changed is not None
+            assert not feasible_or_none(changed), f"{pair.change} without {name}"
 
 
 def test_a_deadline_is_named_when_only_it_stands_in_the_way() -> None:
