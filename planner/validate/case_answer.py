@@ -144,7 +144,7 @@ def _judged(
         return answered
     if question.missing:
         return replace(answered, verdict=None, limit=None)
-    if _slow(priced, calibration):
+    if answered.verdict == "fits" and _slow(priced, calibration):
         return replace(answered, verdict="slow", limit="slow_link")
     return answered
 

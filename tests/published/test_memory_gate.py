@@ -20,7 +20,6 @@ CEILINGS = {
     "bigscience a100": 0.075,
     "bigscience v100": 0.18,
     "fitcheck": 0.045,
-    "litgpt LoRA": 0.095,
     "megatron-ci toy": 0.025,
     "simumax dense": 0.012,
 }
