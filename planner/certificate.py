@@ -120,8 +120,8 @@ class CertifiedModel(Spec):
 
     @property
     def text(self) -> bytes:
-        """Of the protobuf."""
-        return zlib.decompress(base64.b64decode(self.protobuf, validate=True))
+        """Of the protobuf; a model that does not end within the size of a certificate is cut, and then unreadable."""
+        return zlib.decompressobj().decompress(base64.b64decode(self.protobuf, validate=True), MAX_BYTES)
 
 
 class Certified(Spec):

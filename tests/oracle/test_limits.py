@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cost_models import catalog
@@ -149,6 +150,28 @@ def test_an_objective_is_as_good_as_the_best_of_all(name: str) -> None:
         assert solution.value <= best + slack
         compared += 1
     assert compared >= 2
+
+
+def test_the_asked_risk_is_a_chance_constraint() -> None:
+    """At a risk fits what the ledger says runs out of memory no more often than that, and the best of it is found."""
+    calibration, differs = catalog.calibration(), 0
+    for seed in range(62_000, 62_000 + scaled(12, 300)):
+        asked = on_four_gpus(small(seed))
+        values = {}
+        for risk in 1e-4, 0.3:
+            solution = solve(asked.problem(oom_risk=risk))
+            best = None
+            for c in configurations(asked.job, asked.choices, asked.gpus):
+                ledger = estimate(asked.job, c, calibration, oom_risk=risk)
+                if ledger.memory.oom_probability(risk) <= risk * (1 + 1e-9):
+                    best = min(best or np.inf, ledger.time.step_seconds)
+            assert (solution.configuration is None) == (best is None), f"seed {seed}"
+            if best is not None:
+                assert best <= solution.value * (1 + 1e-12)
+                assert solution.value <= best + solution.rounding_seconds
+            values[risk] = best
+        differs += values[1e-4] != values[0.3]
+    assert differs
 
 
 def test_impossible_limits_are_infeasible() -> None:
