@@ -78,6 +78,10 @@ def solve(
         LimitReached: the budget ran out before any configuration was found.
         VerificationFailed: the scalar ledger contradicts the winner.
     """
+    if len(problem.job.cluster.pools) > 1 and problem.arrangement is None:
+        from solver.pools import solve_pools  # noqa: PLC0415  it runs the searches of this module
+
+        return solve_pools(problem, progress, pricing=pricing, pruning=pruning, check=check)
     run = Run(problem, prices(pricing), pruning, progress)
     chain = objectives(problem)
     legal, chain_values, last = _first(run, chain)
@@ -87,7 +91,7 @@ def solve(
                 f"nothing found after {run.counters.priced} priced rows and {run.counters.solved} solves; "
                 "a larger budget may find something"
             )
-        return _infeasible(run, legal)
+        return infeasible(run, legal)
     limit = caps(problem)
     for goal, value in zip(chain, chain_values, strict=False):
         limit = limit.after(goal, value.exact)
@@ -98,21 +102,21 @@ def solve(
         chain_values.append(Achieved(goal, last.incumbent.value, last.bound))
         limit = limit.after(goal, last.incumbent.value)
     proven = run.counters.exhausted
-    notes = _unproven(problem, chain_values, proven)
+    notes = unproven(problem, chain_values, proven)
     if problem.objective_tolerance and proven:
-        last = _simplest(run, chain, chain_values, legal, last)
+        last = simplest(run, chain, chain_values, legal, last)
         if not run.counters.exhausted:
             notes = ("the budget ran out: a simpler configuration within objective_tolerance may exist",)
-        limit = _within(problem, chain_values)
+        limit = within(problem, chain_values)
     assert last.incumbent is not None
-    last.incumbent, plain = _plainest(problem, last, limit)
+    last.incumbent, plain = plainest_layout(problem, last, limit)
     notes += () if plain else ("no layout of the stages is proven to be the plainest of equal value",)
     if check and pricing is None:
         _verify.verify(problem, last.incumbent)
     return replace(solution_of(run, legal, chain_values, last), notes=notes)
 
 
-def _unproven(problem: Problem, values: "Sequence[Achieved]", exhausted: bool) -> tuple[str, ...]:
+def unproven(problem: Problem, values: "Sequence[Achieved]", exhausted: bool) -> tuple[str, ...]:
     """What was left undone when the budget ran out."""
     if exhausted:
         return ()
@@ -146,7 +150,7 @@ def _first(run: Run, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ..
     if chain[0].name != "gpus":
         legal = reduced(problem, spaces(problem), run.pruning)
         found = run.search(chain[0], caps(problem), legal, last=len(chain) == 1)
-        _count(run, legal)
+        counted_in(run, legal)
         values = [] if found.incumbent is None else [Achieved(chain[0], found.incumbent.value, found.bound)]
         return legal, values, found
     legal, last = (), None
@@ -154,20 +158,21 @@ def _first(run: Run, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ..
         domains = problem.domains.with_values(gpus=(count,))
         legal = reduced(problem, spaces(replace(problem, domains=domains)), run.pruning)
         last = run.search(chain[0], caps(problem), legal)
-        _count(run, legal)
+        counted_in(run, legal)
         if last.incumbent is not None:
             bound = None if run.counters.exhausted else Fraction(1)
             return legal, [Achieved(chain[0], last.incumbent.value, bound)], last
     return legal, [], last
 
 
-def _count(run: Run, legal: Sequence[BackendSpace]) -> None:
+def counted_in(run: Run, legal: Sequence[BackendSpace]) -> None:
+    """Add the sizes of spaces that a run looks at."""
     counted = run.counters.candidates(legal)
     run.raw += counted.raw
     run.legal += counted.legal
 
 
-def _within(problem: Problem, values: Sequence[Achieved]) -> Caps:
+def within(problem: Problem, values: Sequence[Achieved]) -> Caps:
     """What the tolerance of every objective leaves."""
     limit = caps(problem)
     for value in values:
@@ -175,7 +180,7 @@ def _within(problem: Problem, values: Sequence[Achieved]) -> Caps:
     return limit
 
 
-def _plainest(problem: Problem, last: Standing, limit: Caps) -> tuple[Incumbent, bool]:
+def plainest_layout(problem: Problem, last: Standing, limit: Caps) -> tuple[Incumbent, bool]:
     """The winner with the plainest of its row's layouts that are as good, and whether that is proven."""
     found, goal = last.incumbent, last.question.objective
     assert found is not None
@@ -191,14 +196,14 @@ def _plainest(problem: Problem, last: Standing, limit: Caps) -> tuple[Incumbent,
     return replace(found, layout=plain.layout, cost=cost(found.row, plain.layout)), plain.proven
 
 
-def _simplest(
+def simplest(
     run: Run, chain: Sequence[Objective], values: Sequence[Achieved], legal: tuple[BackendSpace, ...], last: Standing
 ) -> Standing:
     """The simplest configuration within the tolerance of every objective; among equals the best by the last one.
 
     Levels of simplicity ascend, each is searched to the end: the first with a configuration is proven simplest.
     """
-    limit, goal = _within(run.problem, values), chain[-1]
+    limit, goal = within(run.problem, values), chain[-1]
     assert last.incumbent is not None
     levels: set[int] = set()
     scores = []
@@ -224,7 +229,8 @@ def _simplest(
     return last
 
 
-def _infeasible(run: Run, legal: Sequence[BackendSpace]) -> Solution:
+def infeasible(run: Run, legal: Sequence[BackendSpace]) -> Solution:
+    """The answer that there is no configuration."""
     return Solution(
         status="infeasible",
         configuration=None,

@@ -148,7 +148,7 @@ def _batches(problem: Problem) -> Callable[[int], list[tuple[int, int]]]:
     return split
 
 
-def _features(problem: Problem) -> Columns:
+def feature_columns(problem: Problem) -> Columns:
     """The cross product of the feature domains."""
     domains = problem.resolved_domains
 
@@ -207,7 +207,7 @@ def backend_space(problem: Problem, backend: Backend, *, rules: tuple[Rule, ...]
     `rules` replaces those of the back end, for the question which of them stand in the way.
     """
     experts = 1 if problem.job.model.moe is None else problem.job.model.moe.num_experts
-    split, features = _batches(problem), _features(problem)
+    split, features = _batches(problem), feature_columns(problem)
     counter, done = _Counter(backend, job_facts(problem.job, problem.pools), rules), set[str]()
     structures = _structures(problem, experts)
     structures = _kept(structures, _wished(problem, structures))

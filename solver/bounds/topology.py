@@ -31,7 +31,7 @@ def topology_floors(problem: Problem, prices: Prices, spaces: Sequence[BackendSp
     Infinite where no feature set is legal.
     """
     where, owner, topology, feature = _candidates(spaces)
-    strategy = _relaxed(strategies(spaces, owner, topology, feature))
+    strategy = lightest(strategies(spaces, owner, topology, feature))
     times = priced_times(problem, prices.time, strategy)
     pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
     even = np.array([all(layout.layers == "even" for layout in legality(s.backend).layouts) for s in spaces])
@@ -62,7 +62,8 @@ def _candidates(spaces: Sequence[BackendSpace]) -> tuple[IntArray, IntArray, Int
     return place, owner, np.concatenate(topologies), np.concatenate(features)
 
 
-def _relaxed(strategy: Strategy) -> Strategy:
+def lightest(strategy: Strategy) -> Strategy:
+    """The rows with nothing that adds to the work of a micro-batch."""
     zero, one = np.zeros(len(strategy), dtype=np.int64), np.ones(len(strategy), dtype=np.int64)
     return replace(
         strategy,
