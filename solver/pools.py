@@ -35,7 +35,7 @@ class _Pools:
     pruning: Pruning
     progress: Progress | None
     ticks: dict[int, float]
-    """Device time of each pool for one sequence, at the least; infinite speed where pricing is injected."""
+    """Device time of each pool for one sequence, at the least; 0 where nothing is known of it, as with injected prices."""
     counters: Counters = field(default_factory=Counters)
     known: dict[tuple[tuple[int, int], ...], tuple[BackendSpace, ...]] = field(default_factory=dict)
     raw: int = 0

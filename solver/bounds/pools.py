@@ -67,7 +67,7 @@ def floor(problem: Problem, arrangement: Arrangement, goal: Objective, ticks: di
 
     for B sequences, n devices and w device time per sequence of each pool: no device does more than compute all along.
     """
-    if goal.goal != "time":
+    if goal.goal != "time" or not all(ticks[pool] > 0 for pool, _ in arrangement.parts):
         return 0.0
     speed = sum(count / ticks[pool] for pool, count in arrangement.parts)
     sequences = 1 if goal.per_sequence else problem.job.training.batch_range.min
