@@ -4,8 +4,7 @@ A stage lives wholly in one pool: its tensor-, context-, expert- and data-parall
 the transfers between consecutive stages, and a tied embedding's, cross to another pool, over the slower network.
 """
 
-from collections.abc import Iterator
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from cost_models.errors import BrokenRule
 from cost_models.job import Job
@@ -87,9 +86,15 @@ def stage_jobs(job: Job, placement: Placement) -> tuple[Job, ...]:
     return tuple(known[view] for view in views(job.cluster, placement))
 
 
-def runs(placement: Placement) -> Iterator[tuple[int, int]]:
-    """Pool and number of stages of each run of stages in one pool."""
-    return ((pool, sum(1 for _ in stages)) for pool, stages in groupby(placement))
+def in_use(job: Job, configuration: Configuration) -> dict[int, int]:
+    """Devices that a configuration takes of each pool that it uses."""
+    placement, ranks = placement_of(configuration), configuration.world_size // configuration.pipeline_parallel
+    return {pool: placement.count(pool) * ranks for pool in pools_used(placement)}
+
+
+def pool_jobs(job: Job, configuration: Configuration) -> tuple[Job, ...]:
+    """The job in each pool that a configuration uses."""
+    return tuple(in_pool(job, pool) for pool in pools_used(placement_of(configuration)))
 
 
 def pools_used(placement: Placement) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ def check_device(plan: Plan, processes: int, here: NodeDevices | None = None) ->
         PlanRefused: this node has other devices than the plan was made for, or too few.
     """
     here = devices_here() if here is None else here
-    pool = plan.request.job.pool
+    pool = plan.pool
     planned = pool.device
     if planned.kind == "cpu" and here.gpu:
         raise PlanRefused(

@@ -66,7 +66,7 @@ def prepare_run(plan_path: Path, script: Script, options: LaunchOptions) -> Prep
     if plan.prediction is None:
         raise PlanRefused(f"{plan_path} states a configuration but no prediction to measure against")
     require_packages("torch", "deepspeed")
-    cpu = plan.request.job.device.kind == "cpu"
+    cpu = plan.pool.device.kind == "cpu"
     config = exported(plan)
     adaptations: tuple[str, ...] = ()
     if cpu:

@@ -215,6 +215,8 @@ def issue(plan: Plan, calibration: Calibration) -> Certificate:
     """
     if (plan.optimality is None and plan.infeasibility is None) or plan.request.configuration is not None:
         raise BrokenRule("an estimate prices one configuration and proves nothing: only plans have certificates")
+    if len(plan.request.cluster.pools) > 1:
+        raise BrokenRule(f"a certificate is for one pool, cluster.pools lists {len(plan.request.cluster.pools)}")
     identity = identity_of(plan.request, calibration)
     if identity.request_hash != plan.provenance.request_hash:
         raise BrokenRule(

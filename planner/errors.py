@@ -6,11 +6,14 @@
     │  ├─ RequestUnreadable            the request is no YAML or JSON mapping, or is too large or too clever
     │  └─ DatasetUnreadable            a file of measurements is missing, no text, or of another header
     └─ PlannerError
+       ├─ SeveralPools                 the plan spans pools of different devices
        └─ ExportUnsupported            the target cannot express this plan
           └─ NothingToExport           the plan has no configuration
 
 Infeasible is a result, not an error.
 """
+
+from collections.abc import Mapping
 
 from cost_models.errors import MeshwrightError, SpecError, UnknownName
 
@@ -37,6 +40,20 @@ class ExportUnsupported(PlannerError):
         self.target, self.losses, self.able = target, losses, able
         instead = f"; use --to {' or --to '.join(able)}" if able else ""
         super().__init__(f"{target} cannot express this plan: {'; '.join(losses)}{instead}")
+
+
+class SeveralPools(PlannerError):
+    """The plan's stages live in pools of different devices, which no launcher here starts as one job."""
+
+    exit_code = 2
+
+    def __init__(self, pools: Mapping[int, str]) -> None:
+        """Name the devices of each pool in use."""
+        named = " and ".join(f"pool {pool} ({device})" for pool, device in pools.items())
+        super().__init__(
+            f"the stages of this plan live in {named}: every exporter and `meshwright-exec run` start equal nodes; "
+            "launch each pool's stages by hand, or plan for one of the pools"
+        )
 
 
 class NothingToExport(ExportUnsupported):

@@ -1,6 +1,7 @@
 """Why this plan: what each choice buys and costs, by pricing its neighbours; what binds; why the runners-up lost."""
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from cost_models.calibration import Calibration
 from cost_models.job import Job
@@ -92,6 +93,9 @@ def short_name(c: Configuration) -> str:
     ):  # fmt: skip
         if getattr(c, name) > 1:
             parts.append(f"{label}{getattr(c, name)}")
+    if any(stage.pool for stage in c.stages):
+        held = (f"{sum(1 for _ in stages)} in pool {pool}" for pool, stages in groupby(s.pool for s in c.stages))
+        parts.append(f"stages {' + '.join(held)}")
     parts += [f"zero{c.zero_stage}", f"mbs{c.micro_batch_size}x{c.gradient_accumulation_steps}"]
     if (text := recompute_text(c)) != "none":
         parts.append(f"recompute {text}")

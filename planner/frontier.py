@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from cost_models.calibration import Calibration
 from cost_models.errors import BrokenRule, MissingKey
+from cost_models.job import Job
+from cost_models.placement import in_use
 from cost_models.specs.base import Spec
 from cost_models.specs.configuration import Configuration
 from planner.plan import Envelope, Plan, Provenance, Status
@@ -174,7 +176,7 @@ def _asked(request: PlanRequest, calibration: Calibration | None, low: int | Non
 def _front(
     request: PlanRequest, axes: Axes, points: int, calibration: Calibration | None, report: Report | None
 ) -> tuple[Asked, "Front"]:
-    from solver.frontier import time_counts, time_memory
+    from solver.frontier import time_cost, time_counts, time_memory
 
     if axes not in AXES:
         raise BrokenRule(f"axes {','.join(axes)}: choose one of {' '.join(','.join(pair) for pair in AXES)}")
@@ -183,10 +185,16 @@ def _front(
     other = axes[1]
     asked = _asked(request, calibration, None if other == "memory" else 1, None)
     problem = problem_of(asked.resolved, asked.calibration)
+    several = len(problem.job.cluster.pools) > 1
     if other == "memory":
+        if several:
+            raise BrokenRule(f"axes time,memory is for one pool, cluster.pools lists {len(problem.job.cluster.pools)}")
         return asked, time_memory(problem, points, report)
-    if other == "cost" and problem.job.pool.price_per_gpu_hour is None:
-        raise MissingKey("price_per_gpu_hour", "cluster.pools.0", "the axis cost needs it")
+    for index, pool in enumerate(problem.job.cluster.pools):
+        if other == "cost" and pool.price_per_gpu_hour is None:
+            raise MissingKey("price_per_gpu_hour", f"cluster.pools.{index}", "the axis cost needs it")
+    if other == "cost" and several:
+        return asked, time_cost(problem, points, report)
     return asked, time_counts(problem, _rungs(problem, report), other, points)
 
 
@@ -206,17 +214,28 @@ def _point(asked: Asked, solution: "Solution") -> Point:
     risk = resolved.constraints.oom_risk
     predicted = predict(resolved.job, configuration, asked.calibration, oom_risk=risk, replay=False)
     step, gpus = predicted.time.step_seconds, configuration.world_size
-    price = resolved.job.pool.price_per_gpu_hour
+    hourly = _price_per_hour(resolved.job, configuration)
     return Point(
         gpus=gpus,
         step_seconds=step,
         allocated_bytes=predicted.memory.allocated.median_bytes,
         conservative_bytes=predicted.memory.conservative_bytes,
         tokens_per_second=rounded(predicted.time.tokens_per_second_per_gpu * gpus),
-        cost_per_step=None if price is None else rounded(step * gpus * price / 3600),
+        cost_per_step=None if hourly is None else rounded(step * hourly / 3600),
         proven=all(objective.proven for objective in solution.objectives),
         configuration=configuration,
     )
+
+
+def _price_per_hour(job: Job, configuration: Configuration) -> float | None:
+    """Of all devices in use; None where a pool has no price."""
+    total = 0.0
+    for pool, count in in_use(job, configuration).items():
+        price = job.cluster.pools[pool].price_per_gpu_hour
+        if price is None:
+            return None
+        total += price * count
+    return total
 
 
 def _rung(asked: Asked, problem: "Problem", rung: "Rung") -> LadderRung:
@@ -235,6 +254,8 @@ def _why(problem: "Problem") -> str:
     from solver.conflicts import minimal_conflict
     from solver.forbidding import forbidding
 
+    if len(problem.job.cluster.pools) > 1:
+        return "no arrangement of the pools holds the job"
     rules = forbidding(problem)
     if rules:
         return f"{rules[0].backend}: {rules[0].text}"

@@ -31,6 +31,8 @@ def explain_infeasible(
     """The parts of a plan whose status is infeasible."""
     from solver.conflicts import explain
 
+    if len(problem.job.cluster.pools) > 1:
+        return _over_pools(resolved)
     told = report or _silent
     told("infeasible; looking for the conflict")
     cause = explain(problem)
@@ -51,6 +53,23 @@ def explain_infeasible(
             nearest_miss=miss,
             relaxations=changes,
         ),
+    }
+
+
+def _over_pools(resolved: ResolvedRequest) -> dict[str, Any]:
+    """What is said of several pools: that none of their arrangements holds the job. Each alone says more."""
+    names = " and ".join(f"{pool.gpus} x {pool.device.name}" for pool in resolved.cluster.pools)
+    text = (
+        f"no stages over {names} hold the job, in any order of the pools and with any part of them left idle; "
+        "plan for one of the pools to see what it lacks"
+    )
+    return {
+        "status": "infeasible",
+        "configuration": None,
+        "prediction": None,
+        "optimality": None,
+        "assumptions": resolved.assumptions,
+        "infeasibility": Infeasibility(conflict=(Conflict(resource="pools", text=text),)),
     }
 
 

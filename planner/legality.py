@@ -4,6 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from cost_models.job import Job
+from cost_models.placement import consecutive, in_use, placement_of
 from cost_models.specs.choices import Backend
 from cost_models.specs.configuration import Configuration
 from cost_models.strategy import Strategy
@@ -22,10 +23,32 @@ def violations(job: Job, configuration: Configuration) -> tuple[str, ...]:
 
     strategy = Strategy.of(configuration)
     row = {f.name: getattr(strategy, f.name) for f in fields(strategy) if f.name != "backend"}
-    facts: dict[str, Any] = {**job_facts(job), **row, "gpus": configuration.world_size}
+    used = in_use(job, configuration)
+    beyond = _pool_violations(job, configuration, used)
+    if beyond:
+        return tuple(beyond)
+    facts: dict[str, Any] = {**job_facts(job, tuple(used)), **row, "gpus": configuration.world_size}
     broken = broken_rules(configuration.backend.name, facts)
     found = [f"{configuration.backend.name}: {message} ({rule.reason})" for rule, message in broken]
     return (*found, *_layout_violations(configuration, facts))
+
+
+def _pool_violations(job: Job, configuration: Configuration, used: dict[int, int]) -> list[str]:
+    """Stages that the pools of the cluster cannot hold."""
+    pools = job.cluster.pools
+    found = [
+        f"stages live in pool {pool} but cluster.pools lists {len(pools)}, from 0"
+        for pool in used
+        if pool >= len(pools)
+    ]
+    found += [
+        f"the stages in pool {pool} take {count} GPUs but it has {pools[pool].gpus}"
+        for pool, count in used.items()
+        if pool < len(pools) and count > pools[pool].gpus
+    ]
+    if not consecutive(placement_of(configuration)):
+        found.append("the stages of a pool are not consecutive: every crossing between pools costs a slower transfer")
+    return found
 
 
 def _layout_violations(configuration: Configuration, facts: dict[str, Any]) -> list[str]:

@@ -119,20 +119,21 @@ def _moved(
 def _pipeline(c: Configuration) -> Iterator[Neighbour]:
     """Half or twice the stages, evenly filled; only where all layers are treated alike, as others have no neighbour."""
     modes = {mode for stage in c.stages for mode in RECOMPUTES if getattr(stage.recompute, mode)}
-    if len(modes) > 1 or any(stage.optimizer_layers_offloaded for stage in c.stages):
+    pools = {stage.pool for stage in c.stages}
+    if len(modes) > 1 or len(pools) > 1 or any(stage.optimizer_layers_offloaded for stage in c.stages):
         return
     layers, stages = sum(stage.layers for stage in c.stages), c.pipeline_parallel
     for other in (stages // 2, stages * 2):
-        moved = _moved(c, "pipeline_parallel", stages, other, stages=_even(layers, other, *modes))
+        moved = _moved(c, "pipeline_parallel", stages, other, stages=_even(layers, other, *modes, pool=min(pools)))
         if moved is not None:
             yield Neighbour("pipeline_parallel", f"{stages}", f"{other}", moved)
 
 
-def _even(layers: int, stages: int, mode: str) -> tuple[Stage, ...]:
+def _even(layers: int, stages: int, mode: str, *, pool: int) -> tuple[Stage, ...]:
     if stages < 1 or layers % stages:
         return ()
     counts = RecomputeCounts.model_validate({mode: layers // stages})
-    return (Stage(layers=layers // stages, recompute=counts),) * stages
+    return (Stage(pool=pool, layers=layers // stages, recompute=counts),) * stages
 
 
 def _experts(c: Configuration) -> Iterator[Neighbour]:

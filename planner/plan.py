@@ -8,7 +8,9 @@ from typing import Any, Final, Literal, Self
 from pydantic import ConfigDict, Field
 
 from cost_models.specs.base import Spec
+from cost_models.specs.cluster import NodePool
 from cost_models.specs.configuration import Configuration
+from planner.errors import SeveralPools
 from planner.question import Question
 
 Status = Literal["optimal", "feasible", "infeasible"]
@@ -231,6 +233,20 @@ class Plan(Spec):
     """What was asked, resolved: the model, cluster and job that this plan is for."""
     provenance: Provenance
     envelope: Envelope
+
+    @property
+    def pool(self) -> NodePool:
+        """The pool that the plan runs on.
+
+        Raises:
+            SeveralPools: its stages live in more than one.
+        """
+        stages = () if self.configuration is None else self.configuration.stages
+        used = sorted({stage.pool for stage in stages}) or [0]
+        pools = self.request.cluster.pools
+        if len(used) > 1:
+            raise SeveralPools({k: pools[k].device.name for k in used})
+        return pools[used[0]]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

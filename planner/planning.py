@@ -241,14 +241,18 @@ def _defaults_taken(resolved: ResolvedRequest, configuration: Configuration) -> 
 
 def _power(resolved: ResolvedRequest) -> tuple[Assumption, ...]:
     """What an energy is an estimate of, where the request asks for it."""
-    device = resolved.job.device
     if "energy" not in resolved.objective and resolved.constraints.max_energy_per_step is None:
         return ()
-    value = (
-        f"an estimate: every GPU draws its TDP of {device.tdp_watts:g} W for the whole step, busy or waiting; "
-        "hosts, network and cooling are left out"
+    devices = {pool.device.name: pool.device for pool in resolved.cluster.pools}
+    return tuple(
+        Assumption(
+            key="energy",
+            value=f"an estimate: every GPU draws its TDP of {device.tdp_watts:g} W for the whole step, busy or "
+            "waiting; hosts, network and cooling are left out",
+            from_=f"device {name}",
+        )
+        for name, device in devices.items()
     )
-    return (Assumption(key="energy", value=value, from_=f"device {device.name}"),)
 
 
 def _own_dropout(resolved: ResolvedRequest, configuration: Configuration) -> tuple[Assumption, ...]:

@@ -5,6 +5,7 @@ from typing import Final, cast
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.ledger import Estimate, MemoryLedger, TimeLedger, estimate
+from cost_models.placement import in_pool, in_use
 from cost_models.specs.configuration import Configuration
 from planner.plan import (
     Binding,
@@ -51,7 +52,9 @@ def prediction(
     if replay:
         from cost_models.memory import reserved_ratio
 
-        ratio = reserved_ratio(job, configuration, calibration, stage=ledgers.memory.binding[0])
+        stage = ledgers.memory.binding[0]
+        there = in_pool(job, configuration.stages[stage].pool)
+        ratio = reserved_ratio(there, configuration, calibration, stage=stage)
     return Prediction(
         memory=memory_prediction(ledgers.memory, oom_risk=oom_risk, reserved_ratio=ratio),
         time=time_prediction(job, configuration, calibration, ledgers.time),
@@ -136,7 +139,11 @@ def time_prediction(
     """The time ledger with its rates."""
     step, gpus = ledger.step_seconds, configuration.world_size
     batch = configuration.global_batch_size
-    peak = job.device.peak_flops[configuration.precision] * gpus
+    pools = job.cluster.pools
+    peak = sum(
+        pools[pool].device.peak_flops[configuration.precision] * count
+        for pool, count in in_use(job, configuration).items()
+    )
     communication = sum(ledger.exposed.get(term, 0.0) for term in COMMUNICATION)
     return TimePrediction(
         step_seconds=rounded(step),

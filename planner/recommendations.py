@@ -4,6 +4,7 @@ from math import sqrt
 from typing import Final
 
 from cost_models.job import Job
+from cost_models.placement import pool_jobs
 from cost_models.specs.configuration import Configuration
 from planner.plan import Recommendations
 from planner.prediction import rounded
@@ -32,11 +33,12 @@ def recommend(job: Job, configuration: Configuration) -> Recommendations:
 def _environment(job: Job, configuration: Configuration) -> dict[str, str]:
     """What torch and Megatron read from the environment."""
     found: dict[str, str] = {}
-    if job.device.kind == "gpu":
+    gpu = all(seen.device.kind == "gpu" for seen in pool_jobs(job, configuration))
+    if gpu:
         found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     split = configuration.tensor_parallel > 1 or configuration.context_parallel > 1
     unsharded = configuration.zero_stage <= 1  # Megatron-FSDP refuses to start with one connection
-    if configuration.backend.name == "megatron" and split and unsharded and job.device.kind == "gpu":
+    if configuration.backend.name == "megatron" and split and unsharded and gpu:
         # Orders kernels so that communication of split layers overlaps: megatron/training/arguments.py demands it of
         # devices before Blackwell.
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"

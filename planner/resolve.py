@@ -1,5 +1,6 @@
 """Resolve a request: every default expanded, every name looked up, every assumption written down."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from cost_models.calibration import Calibration
@@ -66,7 +67,7 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
     assumptions += [_read_from_config(text) for text in model.assumptions]
     cluster, assumed = cluster_of(request.cluster)
     assumptions += assumed
-    training, constraints = _precision(request, cluster.pools[0].device, assumptions)
+    training, constraints = _precision(request, [pool.device for pool in cluster.pools], assumptions)
     job = Job(model=model, cluster=cluster, training=training)
     _check(request, job, constraints)
     configuration: Configuration | None = None
@@ -163,9 +164,9 @@ def _read_from_config(text: str) -> Assumption:
 
 
 def _precision(
-    request: PlanRequest, device: DeviceSpec, assumptions: list[Assumption]
+    request: PlanRequest, devices: Sequence[DeviceSpec], assumptions: list[Assumption]
 ) -> tuple[TrainingSpec, Constraints]:
-    """`auto` becomes bf16 where the device multiplies it, else fp16 on a GPU, else fp32; a constraint narrows it.
+    """`auto` becomes bf16 where every device multiplies it, else fp16 on GPUs, else fp32; a constraint narrows it.
 
     A constraint that lists formats leaves the choice among them to the solver; one that only forbids permits none that
     changes results (fp8, NVFP4).
@@ -173,20 +174,25 @@ def _precision(
     training, constraints = request.training, request.constraints
     allowed = constraints.precision
     order: tuple[Precision, ...] = ("bf16", "fp16", "fp32", "fp8", "nvfp4")
-    able = tuple(p for p in order if device.multiplies(p) and not (p == "fp16" and device.kind == "cpu"))
+    able = tuple(
+        p
+        for p in order
+        if all(device.multiplies(p) and not (p == "fp16" and device.kind == "cpu") for device in devices)
+    )
+    named = " and ".join(dict.fromkeys(device.name for device in devices))
     if training.precision == "auto":
         usable = able if allowed is None else allowed.among(able)
         if allowed is not None and allowed.values is None:
             usable = () if NARROW.intersection(usable[:1]) else usable[:1]
         if not usable:
-            raise BrokenRule(f"constraints.precision is {allowed} but {device.name} computes in {', '.join(able)}")
+            raise BrokenRule(f"constraints.precision is {allowed} but {named} computes in {', '.join(able)}")
         if allowed is None or len(usable) == 1:
-            assumptions.append(Assumption(key="training.precision", value=usable[0], from_=f"device {device.name}"))
+            assumptions.append(Assumption(key="training.precision", value=usable[0], from_=f"device {named}"))
         if allowed is not None:
             constraints = constraints.model_copy(update={"precision": Domain(values=tuple(sorted(usable)))})
         return training.model_copy(update={"precision": usable[0]}), constraints
     if training.precision not in able:
-        raise BrokenRule(f"training.precision is {training.precision} but {device.name} computes in {', '.join(able)}")
+        raise BrokenRule(f"training.precision is {training.precision} but {named} computes in {', '.join(able)}")
     if allowed is not None and not allowed.allows(training.precision):
         raise BrokenRule(f"training.precision is {training.precision} but constraints.precision is {allowed}")
     if allowed is not None:
@@ -205,7 +211,6 @@ def _check(request: PlanRequest, job: Job, constraints: Constraints) -> None:
     for key, size in sizes.items():
         if size > MOST[key]:
             raise BrokenRule(f"{key} {size} exceeds {MOST[key]}, the largest that is planned")
-    _ = job.pool  # refuses what cannot be planned across yet
     limit = model.max_position_embeddings
     if model.position_embedding == "learned" and limit is not None and training.sequence_length > limit:
         raise BrokenRule(
@@ -221,5 +226,5 @@ def _check(request: PlanRequest, job: Job, constraints: Constraints) -> None:
                 raise SpecError(f"objective is {priced[0]} but cluster.pools.{index}.price_per_gpu_hour is missing")
     if request.configuration is None:
         check_degrees(model, cluster, constraints)
-        fewer = request.objectives[0] in SPARING or constraints.max_gpus is not None
+        fewer = request.objectives[0] in SPARING or constraints.max_gpus is not None or len(cluster.pools) > 1
         check_batch(model, cluster, training, constraints, fewer=fewer)

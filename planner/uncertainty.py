@@ -6,6 +6,7 @@ from typing import Final, Literal
 from cost_models.calibration import Calibration
 from cost_models.errors import MissingCalibration
 from cost_models.job import Job
+from cost_models.placement import pool_jobs
 from cost_models.specs.configuration import Configuration
 from planner.plan import KnowledgeClass
 
@@ -21,6 +22,7 @@ def knowledge_class(job: Job, configuration: Configuration, calibration: Calibra
     """`known_stack`: published runs of the framework on the family; `new_device`: of the framework; else `unseen`.
 
     Runs that train adapters tell of adapters only on their device; elsewhere any run of the framework tells something.
+    Of several pools the least known counts.
     """
     enough = calibration("known_stack_runs")
     counted: dict[tuple[str, str], float] = {}
@@ -28,10 +30,11 @@ def knowledge_class(job: Job, configuration: Configuration, calibration: Calibra
         if key.startswith("measured_runs."):
             _, framework, family = key.split(".", 2)
             counted[framework, family] = factor.value
-    stack = stack_of(job, configuration)
-    if counted.get(stack, 0) >= enough:
+    stacks = [stack_of(seen, configuration) for seen in pool_jobs(job, configuration)]
+    if all(counted.get(stack, 0) >= enough for stack in stacks):
         return "known_stack"
-    of_framework = sum(runs for (framework, _), runs in counted.items() if _whole(framework) == _whole(stack[0]))
+    framework = _whole(stacks[0][0])
+    of_framework = sum(runs for (name, _), runs in counted.items() if _whole(name) == framework)
     return "new_device" if of_framework >= enough else "unseen"
 
 
@@ -53,7 +56,7 @@ def kin_class(known: KnowledgeClass, *, kin: bool) -> KnowledgeClass:
 def step_interval(
     job: Job, configuration: Configuration, calibration: Calibration, step_seconds: float, *, kin: bool = False
 ) -> dict[Level, tuple[float, float]]:
-    """Central intervals of the step time. [s]
+    """Central intervals of the step time; of several pools the widest. [s]
 
     Factors on the prediction from the stack's own past errors where it has enough of them, else from its class's.
     `kin`: the framework is only priced as this one.
@@ -62,6 +65,15 @@ def step_interval(
         MissingCalibration: the calibration states no spread.
     """
     known = kin_class(knowledge_class(job, configuration, calibration), kin=kin)
+    found = [
+        _step_interval(seen, configuration, calibration, step_seconds, known) for seen in pool_jobs(job, configuration)
+    ]
+    return {level: (min(f[level][0] for f in found), max(f[level][1] for f in found)) for level in LEVELS}
+
+
+def _step_interval(
+    job: Job, configuration: Configuration, calibration: Calibration, step_seconds: float, known: KnowledgeClass
+) -> dict[Level, tuple[float, float]]:
     names: list[str] = [known]
     if known == "known_stack":
         experts = [f"{known}_moe"] if job.model.moe is not None else []

@@ -1,6 +1,7 @@
 """Warnings: what a person should know before trusting the plan."""
 
 from cost_models.calibration import Calibration
+from cost_models.placement import in_use, pool_jobs
 from cost_models.specs.configuration import Configuration
 from planner.plan import Prediction
 from planner.resolve import ResolvedRequest
@@ -14,23 +15,24 @@ def warnings_of(
     found = []
     job, memory = resolved.job, predicted.memory
     known = knowledge_class(job, configuration, calibration)
+    devices = [seen.device for seen in pool_jobs(job, configuration)]
+    families = " and ".join(dict.fromkeys(device.family for device in devices))
     if known == "new_device":
-        found.append(
-            f"no measurement of {job.device.family} stands behind this prediction: factors of its kind are used"
-        )
+        found.append(f"no measurement of {families} stands behind this prediction: factors of its kind are used")
     if known == "unseen":
-        found.append(
-            f"no measurement of {configuration.backend.name} on {job.device.family} stands behind this prediction"
-        )
+        found.append(f"no measurement of {configuration.backend.name} on {families} stands behind this prediction")
     if memory.verdict == "at_risk":
         found.append(
             f"the median fits but the probability of running out of memory is {memory.oom_probability:.1%}, "
             f"above the asked {resolved.constraints.oom_risk:.1%}"
         )
-    if job.device.usable_memory_source == "derived":
-        found.append(f"usable memory of {job.device.name} is derived from its published total, not measured")
+    found += [
+        f"usable memory of {device.name} is derived from its published total, not measured"
+        for device in devices
+        if device.usable_memory_source == "derived"
+    ]
     if configuration.world_size < resolved.cluster.gpus:
-        found.append(f"{resolved.cluster.gpus - configuration.world_size} of {resolved.cluster.gpus} GPUs stay idle")
+        found.append(_idle(resolved, configuration))
     if configuration.backend.name == "megatron" and configuration.zero_stage > 1 and configuration.tensor_parallel > 1:
         found.append(
             f"zero_stage {configuration.zero_stage} with tensor_parallel {configuration.tensor_parallel}: "
@@ -43,3 +45,14 @@ def warnings_of(
             f"sequence_length {job.training.sequence_length} exceeds max_position_embeddings {limit} of the model"
         )
     return tuple(found)
+
+
+def _idle(resolved: ResolvedRequest, configuration: Configuration) -> str:
+    """Which part of the cluster is not used."""
+    total, pools = resolved.cluster.gpus, resolved.cluster.pools
+    text = f"{total - configuration.world_size} of {total} GPUs stay idle"
+    if len(pools) == 1:
+        return text
+    used = in_use(resolved.job, configuration)
+    parts = [f"pool {k} ({pool.device.name}) gives {used.get(k, 0)} of {pool.gpus}" for k, pool in enumerate(pools)]
+    return f"{text}: {', '.join(parts)}"

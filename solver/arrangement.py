@@ -22,6 +22,10 @@ MOST_USES: Final = 100_000
 """Combinations of device counts that are enumerated; beyond them a pool is used whole or not at all."""
 
 
+Use = tuple[tuple[int, int], ...]
+"""Pools in use with the devices of each, whatever their order along the pipeline; ascending."""
+
+
 @dataclass(frozen=True)
 class Arrangement:
     """Pools along the pipeline with the devices that each gives."""
@@ -35,6 +39,11 @@ class Arrangement:
     def gpus(self) -> int:
         """Devices in use."""
         return sum(count for _, count in self.parts)
+
+    @property
+    def use(self) -> Use:
+        """The same devices, in no order."""
+        return tuple(sorted(self.parts))
 
     @property
     def pools(self) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ from solver.standing import Question
 from solver.sweep import Sweep
 from solver.verify import verify
 
+CLOSE = 1e-9
+"""Relative distance at which two prices are the same."""
 Told = Callable[[str], None]
 """Told of every point found."""
 
@@ -148,6 +150,32 @@ def _rung(problem: Problem, count: int) -> Rung:
         return Rung(gpus=count, solution=solve(problem))
     except LimitReached as error:
         return Rung(gpus=count, solution=None, limit=str(error))
+
+
+def time_cost(problem: Problem, points: int, told: Told | None = None) -> Front:
+    """Time against the cost of a step where pools have prices of their own: a solve for every point.
+
+    The fastest configuration below a price, then the cheapest of those as fast; prices divide what lies between a
+    point and the cheapest evenly among the points still to come.
+    """
+    problem = replace(problem, alternatives=0)
+    cheapest = solve(replace(problem, objectives=("cost", "throughput")))
+    if cheapest.configuration is None:
+        return Front(points=(), complete=True)
+    least, found, complete = cheapest.value, list[Solution](), True
+    limit: float | None = None
+    while len(found) < points:
+        limits = replace(problem.limits, max_cost_per_step=limit)
+        found.append(solve(replace(problem, objectives=("throughput", "cost"), limits=limits)))
+        if told is not None:
+            told(f"{len(found)} of at most {points} points")
+        last, left = found[-1].objectives[1].value, points - len(found)
+        if last <= least * (1 + CLOSE):
+            break
+        complete = False
+        limit = last - max(last * CLOSE, (last - least) / max(left, 1))
+        limit = max(limit, least * (1 + CLOSE / 2))
+    return Front(points=tuple(found), complete=complete)
 
 
 def time_counts(problem: Problem, rungs: Sequence[Rung], axis: Literal["gpus", "cost"], points: int) -> Front:

@@ -5,25 +5,86 @@ devices idle is an arrangement as any other. Once the floor of the next one is a
 can win.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
+
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.specs.choices import ObjectiveName
+from cost_models.strategy import Strategy
+from cost_models.table import MemoryTable, TimeTable
 from solver import verify as _verify
-from solver.arrangement import Arrangement, arrangements
+from solver.arrangement import Arrangement, Use, arrangements
 from solver.best_first import reduced
-from solver.bounds.pools import device_ticks, floor
+from solver.bounds.pools import arrangement_floor, device_ticks
 from solver.caps import Caps, caps
 from solver.dominance import Pruning
 from solver.errors import LimitReached
 from solver.incumbent import beaten
 from solver.objectives import Objective, objective, objectives
-from solver.problem import ObjectiveName, Pricing, Problem, Progress
+from solver.problem import Pricing, Problem, Progress
 from solver.rows import Prices, prices
-from solver.search import Achieved, Run, counted_in, infeasible, restated, simplest, solution_of, unproven
+from solver.search import (
+    Achieved,
+    Run,
+    counted_in,
+    infeasible,
+    plainest_layout,
+    restated,
+    simplest,
+    solution_of,
+    unproven,
+    within,
+)
 from solver.solution import Candidates, Solution
 from solver.space import BackendSpace, spaces
 from solver.standing import Counters, Open, Standing
+
+
+class _Remembered:
+    """Prices of the rows that were asked for last: the orders of a use see the same pools beside the same networks."""
+
+    def __init__(self, halves: Prices) -> None:
+        self.halves = halves
+        self.use: Use = ()
+        self.known: dict[tuple[object, ...], Any] = {}
+
+    def of(self, use: Use) -> Prices:
+        """The prices for one use of the pools; those of another are forgotten."""
+        if use != self.use:
+            self.use = use
+            self.known.clear()
+        return Prices(self._time, self._memory)
+
+    def _time(self, job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
+        def make() -> TimeTable:
+            return self.halves.time(job, strategy, calibration)
+
+        found: TimeTable = self._kept(job, ("time", *_columns(strategy)), make)
+        return found
+
+    def _memory(self, job: Job, strategy: Strategy, calibration: Calibration, risk: float) -> MemoryTable:
+        def make() -> MemoryTable:
+            return self.halves.memory(job, strategy, calibration, risk)
+
+        found: MemoryTable = self._kept(job, ("memory", *_columns(strategy)), make)
+        return found
+
+    def _kept(self, job: Job, columns: tuple[object, ...], make: Callable[[], Any]) -> Any:
+        """What was made for this view and these rows; a pool that is kept beside it keeps its identity."""
+        links = [link and (link.name, link.bandwidth, link.latency_seconds) for link in (job.boundary, job.ends)]
+        key = (id(job.pool), *links, *columns)
+        if key not in self.known:
+            self.known[key] = job.pool, make()
+        return self.known[key][1]
+
+
+def _columns(strategy: Strategy) -> tuple[bytes, ...]:
+    return tuple(np.asarray(getattr(strategy, f.name)).tobytes() for f in fields(strategy))
 
 
 @dataclass(slots=True)
@@ -31,13 +92,13 @@ class _Pools:
     """The arrangements of a problem, their spaces as far as they were needed, and what was found."""
 
     problem: Problem
-    prices: Prices
+    prices: _Remembered
     pruning: Pruning
     progress: Progress | None
     ticks: dict[int, float]
-    """Device time of each pool for one sequence, at the least; 0 where nothing is known of it, as with injected prices."""
+    """Device time of each pool for one sequence, at the least; 0 where nothing is known of it (injected prices)."""
     counters: Counters = field(default_factory=Counters)
-    known: dict[tuple[tuple[int, int], ...], tuple[BackendSpace, ...]] = field(default_factory=dict)
+    known: dict[Use, tuple[BackendSpace, ...]] = field(default_factory=dict)
     raw: int = 0
     legal: int = 0
     runners_up: list[Open] = field(default_factory=list)
@@ -48,28 +109,32 @@ class _Pools:
 
     def run(self, part: Problem) -> Run:
         """The searches of a part, counted with those of the others."""
-        return Run(part, self.prices, self.pruning, self.progress, counters=self.counters)
+        use = () if part.arrangement is None else part.arrangement.use
+        return Run(part, self.prices.of(use), self.pruning, self.progress, counters=self.counters)
 
     def spaces(self, part: Problem) -> tuple[BackendSpace, ...]:
         """Spaces depend on how many devices each pool gives, not on their order."""
         assert part.arrangement is not None
-        key = tuple(sorted(part.arrangement.parts))
-        if key not in self.known:
-            self.known[key] = reduced(part, spaces(part), self.pruning)
+        use = part.arrangement.use
+        if use not in self.known:
+            self.known[use] = reduced(part, spaces(part), self.pruning)
             run = self.run(part)
-            counted_in(run, self.known[key])
+            counted_in(run, self.known[use])
             self.raw, self.legal = self.raw + run.raw, self.legal + run.legal
-        return self.known[key]
+        return self.known[use]
 
     def offered(self) -> tuple[Arrangement, ...]:
         """Arrangements with as many devices as may be used."""
         limits, stated = self.problem.limits, self.problem.domains.values.get("gpus")
         whole = self.problem.objectives[0] == "memory"
         low, high = limits.min_gpus or 1, limits.max_gpus or self.problem.job.cluster.gpus
+        wishes = [wish for wish in self.problem.requirements if wish.key == "gpus"]
         return tuple(
             arrangement
             for arrangement in arrangements(self.problem.job.cluster, whole=whole)
-            if low <= arrangement.gpus <= high and (stated is None or arrangement.gpus in stated)
+            if low <= arrangement.gpus <= high
+            and (stated is None or arrangement.gpus in stated)
+            and all(wish.admits(arrangement.gpus) for wish in wishes)
         )
 
 
@@ -86,7 +151,7 @@ def solve_pools(
     ticks = dict.fromkeys(problem.pools, 0.0)
     if pricing is None and pruning.topology_floor:
         ticks = device_ticks(problem, halves.time)
-    pools = _Pools(problem, halves, pruning, progress, ticks)
+    pools = _Pools(problem, _Remembered(halves), pruning, progress, ticks)
     chain = [goal.name for goal in objectives(_priced(problem))]
     offered, values, last = pools.offered(), list[Achieved](), None
     for name in chain:
@@ -100,7 +165,8 @@ def solve_pools(
         if name == "gpus":
             offered = tuple(a for a in offered if a.gpus <= last.incumbent.value)
     assert last is not None
-    return _answer(pools, values, last, check=check and pricing is None)
+    answer = _answer(pools, values, last, check=check and pricing is None)
+    return replace(answer, gpus_considered=tuple(sorted({a.gpus for a in pools.offered()})))
 
 
 def _priced(problem: Problem) -> Problem:
@@ -127,7 +193,7 @@ def _proven(
     for part, goal, limit in _ordered(pools, offered, name, values):
         incumbent = None if best is None else best.incumbent
         assert part.arrangement is not None
-        if beaten(floor(part, part.arrangement, goal, pools.ticks), incumbent):
+        if beaten(arrangement_floor(part, part.arrangement, goal, pools.ticks), incumbent):
             break
         if name == "gpus" and incumbent is not None and part.arrangement.gpus >= incumbent.value:
             break
@@ -147,9 +213,9 @@ def _ordered(
     for arrangement in offered:
         part = pools.part(arrangement)
         goal = objective(name, part)
-        floors = [(floor(part, arrangement, objective(v.goal.name, part), pools.ticks), v) for v in values]
+        floors = [(arrangement_floor(part, arrangement, objective(v.goal.name, part), pools.ticks), v) for v in values]
         if all(lower <= float(value.exact) * (1 + 1e-12) for lower, value in floors):
-            first = arrangement.gpus if name == "gpus" else floor(part, arrangement, goal, pools.ticks)
+            first = arrangement.gpus if name == "gpus" else arrangement_floor(part, arrangement, goal, pools.ticks)
             found.append((first, -arrangement.gpus, arrangement.turn, part, goal))
     for _, _, _, part, goal in sorted(found, key=lambda entry: entry[:3]):
         limit = caps(part)
@@ -169,7 +235,8 @@ def _answer(pools: _Pools, values: list[Achieved], last: Standing, *, check: boo
     if pools.problem.objective_tolerance and pools.counters.exhausted:
         last = simplest(run, [value.goal for value in values], values, legal, last)
         notes = (*notes, "objective_tolerance: simplest of the configurations that arrange the pools as the best one")
-    assert last.incumbent is not None
+    last.incumbent, plain = plainest_layout(part, last, within(part, values))
+    notes += () if plain else ("no layout of the stages is proven to be the plainest of equal value",)
     if check:
         _verify.verify(part, last.incumbent)
     last.runners_up = pools.runners_up or last.runners_up

@@ -63,6 +63,7 @@ def render(plan: Plan, target: str, options: ExportOptions | None = None) -> tup
         UnknownTarget: no such target.
         NothingToExport: the plan has no configuration.
         BrokenRule: the plan was edited by hand into a configuration that its back end cannot run.
+        SeveralPools: its stages live in pools of different devices.
         ExportUnsupported: the target cannot say it all.
     """
     options = options or ExportOptions()
@@ -73,6 +74,7 @@ def render(plan: Plan, target: str, options: ExportOptions | None = None) -> tup
         raise NothingToExport(target, (f"the plan is {plan.status} and has no configuration",))
     if plan.edited:
         check_edited(plan)
+    _ = plan.pool  # refuses several
     losses = found.unsupported(plan)
     if losses and not options.allow_lossy:
         raise ExportUnsupported(target, losses, able(plan))

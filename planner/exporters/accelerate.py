@@ -86,7 +86,7 @@ def _sharding_losses(plan: Plan, c: Configuration) -> list[str]:
     losses = []
     offloaded, layers = (sum(getattr(s, n) for s in c.stages) for n in ("optimizer_layers_offloaded", "layers"))
     if c.backend.name == "fsdp":
-        if plan.request.job.pool.device.kind == "cpu":
+        if plan.pool.device.kind == "cpu":
             losses.append("FSDP on CPUs: Accelerate shards over accelerators only")
         if c.world_size > 1 and c.data_parallel * c.context_parallel == 1:
             losses.append(f"FSDP over data_parallel 1 x context_parallel 1 beside tensor_parallel {c.tensor_parallel}")
@@ -107,7 +107,7 @@ def _sharding_losses(plan: Plan, c: Configuration) -> list[str]:
 def accelerate_config(plan: Plan, options: ExportOptions) -> dict[str, Any]:
     """The file as `accelerate launch --config_file` reads it; the sizes multiply to the number of processes."""
     assert plan.configuration is not None
-    c, cpu = plan.configuration, plan.request.job.pool.device.kind == "cpu"
+    c, cpu = plan.configuration, plan.pool.device.kind == "cpu"
     nodes, _ = shape(plan, options)
     config: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -200,7 +200,7 @@ def _notes(plan: Plan, c: Configuration) -> list[str]:
         notes.append("the script loads the model with tp_plan='auto' and Accelerator's device mesh")
     if c.context_parallel > 1:
         notes.append("the script runs each step inside accelerator.maybe_context_parallel(...)")
-    if plan.request.job.pool.device.kind == "cpu" and c.world_size > 1:
+    if plan.pool.device.kind == "cpu" and c.world_size > 1:
         notes.append("accelerate launch starts several CPU processes through mpirun only, so torchrun starts them here")
     return notes
 
@@ -209,7 +209,7 @@ def _launch_script(plan: Plan, options: ExportOptions, head: list[str]) -> Artif
     """`launch.sh`: run it with the training script and its arguments, on every node."""
     assert plan.configuration is not None
     c, (nodes, _) = plan.configuration, shape(plan, options)
-    if plan.request.job.pool.device.kind == "cpu" and c.world_size > 1:
+    if plan.pool.device.kind == "cpu" and c.world_size > 1:
         said = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": _mixed_precision(plan, c)}
         said |= {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"} if c.compile else {}
         return shell_script(head, environment(plan) | said, [" ".join(torchrun(plan, options)), '"$@"'])

@@ -95,7 +95,7 @@ def shape(plan: Plan, options: ExportOptions) -> tuple[int, int]:
     from cost_models.errors import BrokenRule
 
     assert plan.configuration is not None
-    world, largest = plan.configuration.world_size, plan.request.job.pool.gpus_per_node
+    world, largest = plan.configuration.world_size, plan.pool.gpus_per_node
     planned = max(n for n in range(1, min(world, largest) + 1) if world % n == 0)
     per_node = options.gpus_per_node or (world // options.nodes if options.nodes else planned)
     nodes = options.nodes or max(1, world // max(per_node, 1))

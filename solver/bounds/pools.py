@@ -60,7 +60,7 @@ def _alone(problem: Problem, backend: int) -> Strategy:
     return lightest(Strategy(backend=one * backend, micro_batch_size=one * MANY, **degrees, **columns))
 
 
-def floor(problem: Problem, arrangement: Arrangement, goal: Objective, ticks: dict[int, float]) -> float:
+def arrangement_floor(problem: Problem, arrangement: Arrangement, goal: Objective, ticks: dict[int, float]) -> float:
     r"""Lower bound on an objective over all rows of an arrangement.
 
     .. math:: T \ge B \Big/ \sum_k \frac{n_k}{w_k}

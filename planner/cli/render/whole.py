@@ -88,11 +88,14 @@ def _configuration(console: Console, plan: Plan) -> None:
 
 def _stages(console: Console, plan: Plan) -> None:
     assert plan.configuration is not None
+    pools = plan.request.cluster.pools
+    several = len(pools) > 1
     columns = ("layers", "recompute full", "selective", "none", "interval", "optimizer layers on host")
-    table = titled("Stages", "stage", *columns)
+    table = titled("Stages", "stage", *(["pool"] if several else []), *columns)
     for index, stage in enumerate(plan.configuration.stages):
         counts = stage.recompute
-        row = (index, stage.layers, counts.full, counts.selective, counts.none, counts.interval)
+        held = (f"{stage.pool} {pools[stage.pool].device.name}",) if several else ()
+        row = (index, *held, stage.layers, counts.full, counts.selective, counts.none, counts.interval)
         table.add_row(*(str(value) for value in row), str(stage.optimizer_layers_offloaded))
     console.print(table)
 

@@ -33,7 +33,6 @@ WRONG = [
     ("cluster.pools.0.device", "h100-smx-80gb", "did you mean h100-sxm-80gb"),
     ("cluster.pools.0.intra_node_link", "nvlunk", "cluster.pools.0: unknown link 'nvlunk'; did you mean nvlink"),
     ("cluster.pools", [], "cluster.pools: Tuple should have at least 1 item"),
-    ("cluster.pools", [{"device": "l4"}, {"device": "t4"}], "cluster.pools lists 2 pools"),
     ("training.global_batch_size", 0, "training.global_batch_size: Input should be greater than 0; got 0"),
     ("training.global_batch_size", {"min": 5, "max": 2}, "training.global_batch_size: min 5 exceeds max 2"),
     ("training.global_batch_size", 10**12, "exceeds 16777216, the largest that is planned"),
