@@ -19,10 +19,9 @@ from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, TimeTable
 from solver import verify as _verify
 from solver.arrangement import Arrangement, Use, arrangements
-from solver.best_first import reduced
 from solver.bounds.pools import arrangement_floor, device_ticks
 from solver.caps import Caps, caps
-from solver.dominance import Pruning
+from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached
 from solver.incumbent import beaten
 from solver.objectives import Objective, objective, objectives
@@ -230,6 +229,7 @@ def _candidates(pools: _Pools) -> Candidates:
 
 def _answer(pools: _Pools, values: list[Achieved], last: Standing, *, check: bool) -> Solution:
     part = last.question.problem
+    values = [replace(value, goal=objective(value.goal.name, part)) for value in values]
     run, legal = pools.run(part), pools.spaces(part)
     notes = unproven(part, values, pools.counters.exhausted)
     if pools.problem.objective_tolerance and pools.counters.exhausted:
