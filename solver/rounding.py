@@ -48,6 +48,11 @@ def goal_limit(values: FloatArray) -> FloatArray:
     return np.ceil(values)
 
 
+def above(values: FloatArray) -> FloatArray:
+    """The least whole goals above."""
+    return np.floor(values) + 1
+
+
 def seconds(ticks: float) -> float:
     """Ticks as seconds."""
     return float(ticks) * TICK_SECONDS

@@ -9,6 +9,7 @@ from solver.bounds.offload import refinable
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import Bounds, layout_of, row_bounds
 from solver.groups import Group
+from solver.rounding import above
 from solver.space import BoolArray
 from solver.standing import Open, Question, Standing
 
@@ -59,7 +60,7 @@ def _held(question: Question, standing: Standing, group: Group, at: IntArray) ->
     if limits is None or not question.pruning.holding:
         return at
     near = may_win(batch, limits * (1 + NEAR))
-    standing.learn(group, at[~near], (np.floor(limits * (1 + NEAR)) + 1)[~near] * weights[~near])
+    standing.learn(group, at[~near], above(limits * (1 + NEAR))[~near] * weights[~near])
     at, limits, weights = at[near], limits[near], weights[near]
     if not len(at):
         return at
