@@ -46,7 +46,8 @@ def device_ticks(problem: Problem, price: Callable[[Job, Strategy, Calibration],
 def _alone(problem: Problem, backend: int) -> Strategy:
     """One rank, for every way to compute a micro-batch that is on offer."""
     columns = feature_columns(problem)
-    able = [name in problem.job.cluster.pools[problem.pools[0]].device.peak_flops for name in PRECISIONS]
+    device = problem.job.cluster.pools[problem.pools[0]].device
+    able = [device.multiplies(name) for name in PRECISIONS]
     columns = {name: column[np.array(able)[columns["precision"]]] for name, column in columns.items()}
     size = len(columns["zero_stage"])
     one = np.ones(size, dtype=np.int64)
