@@ -18,7 +18,7 @@ from planner.validate.comparison import Comparison, compare, kind_of, shipped_pr
 Missed = tuple[str, float]
 """Source, and log of measured over predicted."""
 _FEWEST: Final = 5
-HALF_AN_ERROR: Final = 0.5
+ERRORS_WIDER: Final = 1.0
 """Standard errors by which a share is raised: quantiles of few rows are too narrow for others."""
 
 
@@ -66,7 +66,7 @@ def _interval_factors(name: str, misses: list[Missed]) -> dict[str, Factor]:
     found: dict[str, Factor] = {}
     for level in LEVELS:
         share = float(level) / 100
-        share += HALF_AN_ERROR * (share * (1 - share) / len(misses)) ** 0.5
+        share += ERRORS_WIDER * (share * (1 - share) / len(misses)) ** 0.5
         low, high = (quantile(errors, weight, side) for side in ((1 - share) / 2, (1 + share) / 2))
         for side, value in (("low", min(low, 0.0)), ("high", max(high, 0.0))):
             found[f"memory_{side}.{name}.{level}"] = Factor(value=float(f"{exp(value):.4g}"), source=source)
