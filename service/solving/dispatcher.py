@@ -12,7 +12,7 @@ import structlog
 
 from planner.request import PlanRequest
 from service.constants import CalibrationShelf
-from service.errors import Cancelled, ServiceError, StorageUnavailable, WorkerDied
+from service.errors import Cancelled, ServiceError, SolveFailed, StorageUnavailable, WorkerDied
 from service.problem_kinds import INTERNAL
 from service.problems import problem, problem_of
 from service.solving import outcome
@@ -193,7 +193,7 @@ class Dispatcher:
         if solve.cancel_requested:
             raise cancelled()
         if solve.deaths >= MOST_DEATHS or solve.attempts > MOST_ATTEMPTS:
-            raise WorkerDied(f"the work on it ended {solve.attempts - 1} times in the middle; it is not tried again")
+            raise SolveFailed(f"the work on it ended {solve.attempts - 1} times in the middle; it is not tried again")
         constants = await self._database.reading(
             lambda work: self._shelf.get(work, solve.project_id, solve.calibration_id)
         )

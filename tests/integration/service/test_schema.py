@@ -12,18 +12,24 @@ from starlette.testclient import TestClient
 
 from service.app import create_app
 from service.settings import ServiceSettings
+from tests.databases import ambient
+from tests.databases.fixtures import Fresh
 from tests.scale import FULL, scaled
 from tests.unit.service.client import FakePool, InlinePool
 
 # The generated requests name the host of a test client.
-APP = create_app(ServiceSettings(allow_remote=True), pool=FakePool(), estimates_pool=InlinePool())
+APP = create_app(
+    ServiceSettings(allow_remote=True, database_url=ambient.fresh()), pool=FakePool(), estimates_pool=InlinePool()
+)
 # Its systematic coverage of every keyword takes minutes; the sample keeps the examples and the random part.
 CONFIG = SchemathesisConfig.from_dict({"phases": {"coverage": {"enabled": FULL}}})
 schema = schemathesis.openapi.from_asgi("/openapi.json", APP, config=CONFIG)
 
 
 @pytest.fixture(scope="module")
-def http() -> Iterator[TestClient]:
+def http(databases: Fresh) -> Iterator[TestClient]:
+    """The application over each kind of database in turn."""
+    APP.state.settings = APP.state.settings.model_copy(update={"database_url": databases()})
     with TestClient(APP, raise_server_exceptions=False) as found:
         yield found
 

@@ -1,0 +1,117 @@
+"""`meshwright db`: upgrade, backup, prune, on both databases."""
+
+import json
+import sqlite3
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cost_models.errors import SpecError
+from service.cli_db import app
+from service.storage import upgrade
+from service.storage.database import Database
+from service.storage.prune import prune
+from service.storage.repositories import Repositories
+from service.storage.repositories.solves import Held
+from service.storage.tables import DEFAULT_PROJECT, Job, JobVersion
+from tests.databases.postgresql import program
+from tests.unit.service.storage.rows import calibration, measurement, plan, solve
+
+LONG_AGO = datetime.now(UTC) - timedelta(days=100)
+
+
+def run(*arguments: str) -> Any:
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def filled(database: Database) -> dict[str, str]:
+    """Old plans, of which all but one are kept for a reason."""
+    constants = calibration()
+    reasons = ("measured", "tagged", "followed", "forgotten")
+    ids: dict[str, str] = {}
+
+    def fill(work: Repositories) -> None:
+        work.calibrations.add(constants)
+        for reason in reasons:
+            row = plan(constants.id, created_at=LONG_AGO)
+            work.plans.add(row)
+            work.solves.add(solve(constants.id, id=row.id, state="done", ended_at=LONG_AGO, created_at=LONG_AGO))
+            ids[reason] = row.id
+        young = plan(constants.id)
+        work.plans.add(young)
+        ids["young"] = young.id
+        work.measurements.add(measurement(ids["measured"]))
+        work.history.tag(DEFAULT_PROJECT, ids["tagged"], "best")
+        work.history.add_job(Job(id="j", project_id=DEFAULT_PROJECT, name="j"))
+        work.history.add_version(
+            JobVersion(
+                job_id="j", number=1, project_id=DEFAULT_PROJECT, plan_id=ids["followed"], author="a", reason="r"
+            )
+        )
+        waiting = solve(constants.id, created_at=LONG_AGO)
+        work.solves.add(waiting)
+        ids["waiting"] = waiting.id
+        work.keys.add(DEFAULT_PROJECT, "young", "a" * 64, young.id)
+
+    database.write(fill)
+    return ids
+
+
+def test_what_nobody_needs_is_forgotten(database: Database, database_url: str) -> None:
+    ids = filled(database)
+    gone = run("prune", "--older-than-days", "30", "--url", database_url)
+    assert gone == {"plans": 1, "requests": 1, "idempotency_keys": 0, "deliveries": 0}
+
+    def left(work: Repositories) -> set[str]:
+        plans = {name for name, row in ids.items() if work.plans.get(DEFAULT_PROJECT, row) is not None}
+        solves = {name for name, row in ids.items() if work.solves.get(DEFAULT_PROJECT, row) is not None}
+        return plans | solves
+
+    assert database.read(left) == set(ids) - {"forgotten"}
+    assert database.write(lambda work: prune(LONG_AGO - timedelta(days=1), work)).plans == 0
+
+
+def test_an_upgrade_says_from_where_to_where(database_url: str, tmp_path: Path) -> None:
+    assert run("upgrade", "--url", database_url) == {"from": upgrade.head(), "to": upgrade.head()}
+    assert run("upgrade", "--url", f"sqlite:///{tmp_path}/deep/new.db") == {"from": None, "to": upgrade.head()}
+
+
+def test_a_backup_is_whole_and_replaces_nothing(database: Database, database_url: str, tmp_path: Path) -> None:
+    ids, file = filled(database), tmp_path / "backup"
+    assert run("backup", str(file), "--url", database_url)["bytes"] > 0
+    if database.engine.dialect.name == "sqlite":
+        with sqlite3.connect(file) as copy:
+            found = {row[0] for row in copy.execute("SELECT id FROM plans")}
+        copy.close()
+        assert found == set(ids.values()) - {ids["waiting"]}
+    else:
+        listed = subprocess.run(
+            [program("pg_restore"), "--list", str(file)], capture_output=True, text=True, check=True
+        )
+        assert "TABLE DATA" in listed.stdout
+        assert "job_versions" in listed.stdout
+    with pytest.raises(SpecError, match="is there already"):
+        run("backup", str(file), "--url", database_url)
+
+
+def test_finishing_twice_counts_once(database: Database) -> None:
+    """A commit whose answer was lost is repeated: the second time nothing changes."""
+    constants = calibration()
+    row = solve(constants.id)
+
+    def fill(work: Repositories) -> None:
+        work.calibrations.add(constants)
+        work.solves.add(row)
+
+    database.write(fill)
+    [claimed] = database.write(lambda work: work.solves.claim("a", verbs=["plan"], most=1, seconds=30))
+    held = Held(claimed.id, claimed.fence)
+    assert database.write(lambda work: work.solves.finish(held, "done"))
+    assert not database.write(lambda work: work.solves.finish(held, "done"))
