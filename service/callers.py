@@ -17,7 +17,7 @@ class Caller(BaseModel):
     name: str = "anonymous"
 
 
-def caller() -> Caller:
+async def caller() -> Caller:
     """The caller of this request."""
     return Caller()
 

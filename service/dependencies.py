@@ -1,4 +1,7 @@
-"""What routes ask for: the parts of this process, its settings, the preferences of a request."""
+"""What routes ask for: the parts of this process, its settings, the preferences of a request.
+
+All are coroutines: the framework sends plain functions to a thread, which costs more than what these do.
+"""
 
 import math
 from typing import Annotated
@@ -12,12 +15,12 @@ from service.solving.service import Planning
 from service.storage.database import Database
 
 
-def _settings(request: Request) -> ServiceSettings:
+async def _settings(request: Request) -> ServiceSettings:
     found: ServiceSettings = request.app.state.settings
     return found
 
 
-def _runtime(request: Request) -> Runtime:
+async def _runtime(request: Request) -> Runtime:
     found: Runtime = request.app.state.runtime
     return found
 
@@ -25,11 +28,11 @@ def _runtime(request: Request) -> Runtime:
 CurrentRuntime = Annotated[Runtime, Depends(_runtime)]
 
 
-def _planning(runtime: CurrentRuntime) -> Planning:
+async def _planning(runtime: CurrentRuntime) -> Planning:
     return runtime.planning
 
 
-def _database(runtime: CurrentRuntime) -> Database:
+async def _database(runtime: CurrentRuntime) -> Database:
     return runtime.database
 
 
@@ -38,7 +41,7 @@ CurrentPlanning = Annotated[Planning, Depends(_planning)]
 CurrentDatabase = Annotated[Database, Depends(_database)]
 
 
-def _instance(request: Request) -> str | None:
+async def _instance(request: Request) -> str | None:
     return request_id(request.scope)
 
 
@@ -56,7 +59,7 @@ IdempotencyKey = Annotated[
 IfNoneMatch = Annotated[str | None, Header(description="ETag of a copy at hand", max_length=2000)]
 
 
-def _wait(
+async def _wait(
     settings: Settings,
     prefer: Annotated[
         list[str] | None, Header(description="`wait=10` (RFC 7240): answer with the plan if it is made in 10 s")

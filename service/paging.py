@@ -39,7 +39,7 @@ class Cursor:
         return token
 
 
-def _cursor(
+async def _cursor(
     request: Request,
     response: Response,
     page_size: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,

@@ -91,7 +91,7 @@ async def create_plan(
     return answer(view, headers, request_id)
 
 
-def _filters(
+async def _filters(
     state: State | None = None,
     status: Status | None = None,
     model: Annotated[str | None, Query(max_length=200, description="name of the model")] = None,

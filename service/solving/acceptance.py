@@ -1,11 +1,13 @@
 """Requests become rows: once each, whether they are repeated by key or equal in content."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
+from typing import Final, NamedTuple
 
-from planner.identity import digest
+from planner.identity import canonical_json, digest
 from planner.request import PlanRequest
 from planner.resolve import resolve
 from planner.version import __version__
@@ -20,6 +22,9 @@ from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.repositories.plans import Content
 from service.storage.tables import Delivery, Solve
+
+LONGEST_REMEMBERED: Final = 2**14
+"""Requests with whole config.json files are resolved anew each time. [characters]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,23 +99,18 @@ class Acceptance:
     def _prepared(self, work: Repositories, caller: Caller, order: Order, verb: Verb) -> Prepared:
         request = resolved_names(order, work, caller.project_id)
         constants = self._shelf.current(work, caller.project_id)
-        resolved = resolve(request)
-        content_key = digest(
-            {
-                "verb": verb,
-                "options": options_of(order),
-                "request": resolved.request_hash_under(constants.sha256),
-                "release": _release(),
-            }
-        )
+        # As it was asked, so that equal text is resolved once; identity comes from what it resolves to.
+        asked = request.model_dump_json(exclude_unset=True)
+        identify = _identified if len(asked) <= LONGEST_REMEMBERED else _identified.__wrapped__
+        identity = identify(asked, verb, canonical_json(options_of(order)), constants.sha256)
         return Prepared(
             request=request,
             verb=verb,
-            model=resolved.model.name[:200],
-            gpus=resolved.cluster.gpus,
+            model=identity.model,
+            gpus=identity.gpus,
             constants=constants,
-            content_key=content_key,
-            stored=work.plans.equal(caller.project_id, content_key),
+            content_key=identity.content_key,
+            stored=work.plans.equal(caller.project_id, identity.content_key),
         )
 
     def _accepted(
@@ -164,6 +164,29 @@ def _promise(work: Repositories, caller: Caller, solve_id: str, url: str) -> Non
     work.deliveries.add(Delivery(id=new_id(), project_id=caller.project_id, solve_id=solve_id, url=url))
     if work.plans.exists(caller.project_id, solve_id):
         work.deliveries.release(solve_id)
+
+
+class _Identity(NamedTuple):
+    """Of a question: what it is about, and the key under which equal ones share an answer."""
+
+    content_key: str
+    model: str
+    gpus: int
+
+
+@lru_cache(maxsize=1024)
+def _identified(asked: str, verb: Verb, options: bytes, calibration_sha256: str) -> _Identity:
+    """The identity of a request: every name looked up, every default written out, with all that decides the answer."""
+    resolved = resolve(PlanRequest.model_validate_json(asked))
+    content_key = digest(
+        {
+            "verb": verb,
+            "options": json.loads(options),
+            "request": resolved.request_hash_under(calibration_sha256),
+            "release": _release(),
+        }
+    )
+    return _Identity(content_key, resolved.model.name[:200], resolved.cluster.gpus)
 
 
 @cache
