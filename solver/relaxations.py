@@ -5,7 +5,6 @@ until a configuration exists, then halved back to the least change with one: fea
 before. Memory of the devices is not tried out: the least shortfall of all configurations says what is needed.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -111,7 +110,7 @@ def _device_memory(problem: Problem, lever: Number) -> tuple[int, Configuration]
         return None
     if least is None or least.missing_bytes <= 0:
         return None
-    units = math.ceil(least.missing_bytes / GIB)
+    units = int(-(-least.missing_bytes // GIB))
     grown = lever.at(problem, units)
     if units > lever.most(problem) or grown is None:
         return None

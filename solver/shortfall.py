@@ -52,7 +52,7 @@ class _Candidate:
 
     def most(self, missing: float) -> int:
         """Largest peak that lacks less. [KiB]"""
-        return int(np.ceil((missing / self.margin + self.capacity) / MEMORY_UNIT)) - 1
+        return int(-(-(missing / self.margin + self.capacity) // MEMORY_UNIT)) - 1
 
 
 def least_shortfall(
