@@ -5,9 +5,8 @@ from typing import Any
 
 from cost_models.arrays import choose
 from cost_models.specs.model import LayerKind
-from cost_models.time.elementwise import upcast
 from cost_models.time.frame import Frame, once
-from cost_models.time.gemm import matmul_seconds, peak_rate
+from cost_models.time.gemm import matmul_seconds, peak_flops, peak_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +54,27 @@ def core_seconds(frame: Frame, kind: LayerKind) -> CoreTime:
     fused = _fused(frame, kind)
     unfused = _unfused(frame)
     eager = frame.attention_is("eager")
-    slower = upcast(frame, "attention")
     return CoreTime(
-        forward=choose(eager, unfused.forward, fused.forward) * slower,
-        backward=choose(eager, unfused.backward, fused.backward) * slower,
+        forward=choose(eager, unfused.forward, fused.forward),
+        backward=choose(eager, unfused.backward, fused.backward),
         launch=choose(eager, unfused.launch, fused.launch),
     )
+
+
+def in_fp32(frame: Frame) -> bool:
+    """Whether queries, keys and values come in fp32 and stay so.
+
+    Beside a 4-bit base the residual stream is fp32, and a 4-bit matrix gives back its input's dtype. FlashAttention
+    casts; devices before Ampere, which it does not run on, multiply what they get.
+    Source: peft `prepare_model_for_kbit_training`; bitsandbytes `nn/modules.py`, Linear4bit.forward; supported
+    devices, Dao-AILab/flash-attention README.
+    """
+    return frame.job.training.method == "qlora" and not frame.device.multiplies("bf16")
+
+
+def _fp32_rate(frame: Frame) -> Any:
+    """Rate of attention's products on fp32 units. [FLOP/s]"""
+    return peak_flops(frame, "fp32")[1] * frame.factor("fp32_attention_efficiency")
 
 
 def _fused(frame: Frame, kind: LayerKind) -> CoreTime:
@@ -77,7 +91,7 @@ def _fused(frame: Frame, kind: LayerKind) -> CoreTime:
     kernel = choose(frame.attention_is("sdpa"), frame.factor("sdpa_efficiency_over_flash"), 1.0)
     window = frame.model.sliding_window if kind.attention == "sliding" else None
     flops = core_flops(frame, attended_tokens(frame.job.training.sequence_length, window))
-    forward = matmul_seconds(flops, rate * head * kernel)
+    forward = matmul_seconds(flops, _fp32_rate(frame) if in_fp32(frame) else rate * head * kernel)
     ratio = frame.factor("flash_backward_flops") / frame.by_backend("flash_backward_efficiency")
     return CoreTime(forward=forward, backward=forward * ratio, launch=0.0)
 
@@ -103,7 +117,10 @@ def _unfused(frame: Frame) -> CoreTime:
     scores = frame.tokens * s * model.num_attention_heads / frame.tp
     per_score = frame.by_backend("softmax_bytes_per_score") * frame.width / 2
     traffic = per_score * choose(fallback, frame.factor("softmax_fallback_traffic"), 1.0) * scores / frame.hbm
-    gemm = matmul_seconds(core_flops(frame, float(s)), peak * shape)
+    rate = peak * shape
+    if in_fp32(frame):
+        rate, traffic = _fp32_rate(frame), traffic * frame.factor("fp32_softmax_traffic")
+    gemm = matmul_seconds(core_flops(frame, float(s)), rate)
     return CoreTime(
         forward=gemm + traffic,
         backward=2 * gemm + frame.factor("softmax_backward_traffic") * traffic,

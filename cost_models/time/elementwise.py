@@ -16,14 +16,14 @@ def streaming_seconds(size: Any, bandwidth: Any) -> Any:
     return size / bandwidth
 
 
-def upcast(frame: Frame, what: str) -> float:
-    """Slow-down of a term where 4-bit training keeps norms, and with them the residual stream, in fp32.
+def upcast(frame: Frame) -> float:
+    """Slow-down of element-wise operators where 4-bit training keeps norms, and with them the residual stream, in fp32.
 
     Source: peft `prepare_model_for_kbit_training` (casts what is not 4-bit to fp32).
     """
     if frame.job.training.method != "qlora":
         return 1.0
-    return frame.factor(f"quantized_{what}_slowdown", *device_keys(frame.device), "default")
+    return frame.factor("quantized_elementwise_slowdown", *device_keys(frame.device), "default")
 
 
 def mlp_width(frame: Frame, kind: LayerKind) -> Any:
@@ -61,7 +61,7 @@ def forward_seconds(frame: Frame, kind: LayerKind) -> Any:
     elements = frame.tokens * (frame.model.hidden_size / frame.sp + inner)
     # Only Megatron chooses between fused kernels and plain operators; elsewhere `passes` already is what runs.
     scale = choose(frame.backend_is("megatron", "megatron-deepspeed"), fused, 1.0) * compiled
-    return streaming_seconds(passes * scale * elements * frame.width, frame.hbm) * upcast(frame, "elementwise")
+    return streaming_seconds(passes * scale * elements * frame.width, frame.hbm) * upcast(frame)
 
 
 def cast_seconds(frame: Frame, kind: LayerKind) -> Any:

@@ -9,6 +9,7 @@ from cost_models.errors import BrokenRule, MissingCalibration
 from cost_models.parameters import embedding_weights, head_weights, layer_weights
 from cost_models.specs.configuration import RecomputeCounts, Stage
 from cost_models.specs.model import LayerKind, MoeSpec
+from cost_models.specs.training import LoraSpec
 from cost_models.time import time_ledger
 from cost_models.time.attention import attended_tokens, softmax_fallback
 from cost_models.time.data_parallel import Local, local
@@ -257,3 +258,17 @@ def test_narrower_products_are_faster_and_cast_more() -> None:
     assert four.exposed["attention"] == eight.exposed["attention"] == wide.exposed["attention"]
     with pytest.raises(BrokenRule, match="precision nvfp4 needs one of fp4 but a100-sxm-80gb has"):
         ledger(job(), precision="nvfp4")
+
+
+def test_a_four_bit_base_leaves_attention_in_fp32_before_ampere() -> None:
+    """A T4 multiplies queries and keys in fp32 then; devices that run FlashAttention cast them first."""
+    lora = LoraSpec()
+
+    def attention(device: str, method: str, kernel: str) -> float:
+        of = job(device, sequence_length=1024, method=method, lora=lora, precision="fp16")
+        found = ledger(of, backend="ddp", attention=kernel, precision="fp16", lora=lora)
+        return float(found.exposed["attention"])
+
+    for kernel in ("sdpa", "eager"):
+        assert attention("t4", "qlora", kernel) > 1.3 * attention("t4", "lora", kernel)
+        assert attention("a100-sxm-80gb", "qlora", kernel) == attention("a100-sxm-80gb", "lora", kernel)
