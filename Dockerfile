@@ -34,6 +34,10 @@ RUN pip install --constraint constraints.txt '.[postgres]'
 
 FROM base AS service
 COPY --from=build-service /opt/meshwright /opt/meshwright
+# Plans are kept here unless MESHWRIGHT_DATABASE_URL names a PostgreSQL database.
+RUN install --directory --owner=10001 /var/lib/meshwright
+ENV MESHWRIGHT_DATABASE_URL=sqlite:////var/lib/meshwright/meshwright.db
+VOLUME /var/lib/meshwright
 USER 10001
 EXPOSE 8000
 # uvicorn finishes the requests it has, then leaves.

@@ -78,3 +78,19 @@ def test_training_frameworks_are_imported_inside_functions_only() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom) and {"torch", "deepspeed", "transformers"} & set(imports(node))
     ]
     assert not offenders
+
+
+def test_the_planner_runs_without_the_services_libraries() -> None:
+    """Also where they are not installed: `meshwright plan`, and `--help`, which lists the service's verbs."""
+    blocked = {"sqlalchemy", "alembic", "fastapi", "distributed", "psycopg", "httpcore2", "standardwebhooks"}
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({sorted(blocked)!r}));"
+        "from planner.cli import main; code = main(sys.argv[1:]); sys.exit(code)"
+    )
+    job = {"model": "gpt2", "device": "a100-sxm-80gb", "gpus": 2, "sequence-length": 1024, "global-batch-size": 8}
+    plan = ["plan", "--json", *(word for key, value in job.items() for word in (f"--{key}", str(value)))]
+    for arguments in (plan, ["--help"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
