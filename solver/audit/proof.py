@@ -34,6 +34,8 @@ from solver.objectives import Objective, objectives
 from solver.problem import Problem
 from solver.simplicity import simplicity
 
+MARGIN: Final = Fraction(3, 10**12)
+"""Of bounds that were floats, relatively."""
 LAST_ROWS: Final = 8
 """Rows nearest to the claim whose models go into a proof."""
 
@@ -145,18 +147,14 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
     models: list[Model] = []
     if configuration is not None and best is not None:
         row = claimed_row(problem, BACKENDS[best.backend], best.row, spaces)
-        time, peak = row.row.cost(parts(configuration))
-        exact = tuple(
-            Fraction(int(row.strategy.world_size))
-            if goal.name == "gpus"
-            else goal.weight(row.strategy) * (peak if goal.goal == "memory" else time)
-            for goal in chain
-        )
+        exact = _exact(chain, row, parts(configuration))
         models += _claimed(problem, chain, exact, row, parts(configuration), bounds)
         values = tuple(
             Value(name=goal.name, unit=goal.unit, exact=value, bound=bound, scale=goal.scale)
             for goal, value, bound in zip(chain, exact, bounds or exact, strict=True)
         )
+    if bounds is not None and problem.objective_tolerance:
+        contradictions += _unattained(problem, chain, bounds, spaces)
     asked = questions(
         chain,
         tuple(v.exact for v in values),
@@ -180,6 +178,27 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
         rounding_seconds=longest * TICK,
         contradictions=tuple(contradictions),
     )
+
+
+def _exact(chain: tuple[Objective, ...], row: Asked, layout: tuple[Part, ...]) -> tuple[Fraction, ...]:
+    """Values of a layout on the grid."""
+    time, peak = row.row.cost(layout)
+    return tuple(
+        Fraction(int(row.strategy.world_size))
+        if goal.name == "gpus"
+        else goal.weight(row.strategy) * (peak if goal.goal == "memory" else time)
+        for goal in chain
+    )
+
+
+def _unattained(
+    problem: Problem, chain: tuple[Objective, ...], bounds: tuple[Fraction, ...], spaces: Spaces
+) -> Iterator[str]:
+    """Bounds that a tolerance is counted from must be reached by some configuration."""
+    within = tuple((goal, bound * (1 + MARGIN)) for goal, bound in zip(chain, bounds, strict=True))
+    found = discard(problem, Question(name="attained", within=within), spaces)
+    if not any((part.argument == OPEN).any() for part in found):
+        yield "no configuration reaches the bounds that the tolerance is counted from"
 
 
 def _claimed(
