@@ -12,8 +12,8 @@ from solver.rows import Rows, may_fit, priced_rows, with_memory
 from solver.space import every_topology, rows_of
 from solver.standing import Question, Standing
 
-FIRST_CHUNK, CHUNK = 600, 4000
-"""Rows priced at once: few until there is an incumbent to prune with, then as many as fit a core's cache."""
+FIRST_CHUNK, CHUNK, GROWTH = 600, 16_000, 4
+"""Rows priced at once: few until there is an incumbent to prune with, then so many that calls do not count."""
 
 
 class Expansion:
@@ -53,7 +53,7 @@ class Expansion:
             *rows_of(question.spaces, self.owner[chunk], self.topology[chunk]),
         )
         standing.counters.priced += len(rows)
-        self.position, self.size = stop, min(self.size * 2, self.most)
+        self.position, self.size = stop, min(self.size * GROWTH, self.most)
         return list(_tested(question, standing, rows))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from solver.bounds.batch import Batch
-from solver.bounds.holding import may_win
+from solver.bounds.holding import may_win, somehow
 from solver.bounds.offload import refinable
 from solver.bounds.peak import peak_bound
 from solver.bounds.row import Bounds, layout_of, row_bounds
@@ -59,7 +59,7 @@ def _held(question: Question, standing: Standing, group: Group, at: IntArray) ->
     limits = standing.goal_limits(weights)
     if limits is None or not question.pruning.holding:
         return at
-    near = may_win(batch, limits * (1 + NEAR))
+    near = somehow(batch, limits * (1 + NEAR))
     standing.learn(group, at[~near], above(limits * (1 + NEAR))[~near] * weights[~near])
     at, limits, weights = at[near], limits[near], weights[near]
     if not len(at):

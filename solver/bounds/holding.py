@@ -29,16 +29,22 @@ SLACK = 1e-9
 """Rounding of floats may not rule out a row."""
 
 
-def may_win(batch: Batch, limit: FloatArray) -> BoolArray:
-    """Rows that some way could bring within `limit`, as far as this test sees; any way first, then one by one. (n,)
+def somehow(batch: Batch, limit: FloatArray) -> BoolArray:
+    """Rows that could be within `limit` if every stage recomputed as it liked and offload cost nothing. (n,)
 
     Rows whose layers are given pass: their tables are no larger than this test.
     """
     if batch.shape.fixed:
         return np.ones(len(batch), dtype=bool)
-    level = offload.merged(batch.shape)
-    possible = within(batch, limit, ("each", 0, 0), level)
-    found = np.zeros(len(batch), dtype=bool)
+    return within(batch, limit, ("each", 0, 0), offload.merged(batch.shape))
+
+
+def may_win(batch: Batch, limit: FloatArray) -> BoolArray:
+    """Rows that some way to recompute could bring within `limit`, as far as this test sees. (n,)"""
+    possible = somehow(batch, limit)
+    if batch.shape.fixed:
+        return possible
+    found, level = np.zeros(len(batch), dtype=bool), offload.merged(batch.shape)
     for way in ways(batch.shape):
         at = np.nonzero(possible & ~found)[0]
         if len(at):
