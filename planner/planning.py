@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 Report = Callable[[str], None]
 """Takes one line about every stage of the work and every better value found."""
 Progress = Callable[[str, float], None]
-"""Takes every better value found, under its objective's name, and what is proven so far, under `bound`."""
+"""Takes every better value found, under its objective's name, and what is proven so far, under the name and ` bound`.
+
+A line about the same follows.
+"""
 
 
 def plan(
@@ -120,10 +123,10 @@ def _told(report: Report | None, progress: Progress | None) -> Progress | None:
         return None
 
     def tell(stage: str, value: float) -> None:
-        if report is not None:
-            report(f"{stage} {value:.6g}")
         if progress is not None:
             progress(stage, value)
+        if report is not None:
+            report(f"{stage} {value:.6g}")
 
     return tell
 

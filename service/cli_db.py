@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="db",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     help="The service's database (MESHWRIGHT_DATABASE_URL).",
 )

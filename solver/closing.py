@@ -13,7 +13,7 @@ def close(question: Question, standing: Standing, rows: Iterable[Open]) -> None:
         if standing.beaten(row.lower) or standing.answered:
             return
         if standing.progress is not None and question.goal != "feasible":
-            standing.progress("bound", row.lower * question.objective.scale)
+            standing.progress(f"{question.objective.name} bound", row.lower * question.objective.scale)
         solve(question, standing, row)
 
 

@@ -74,28 +74,22 @@ class Told:
         self._latest = Progress(text="started")
 
     def line(self, text: str) -> None:
-        """What people read."""
-        self._say(text=text)
+        """What people read, with the values told before."""
+        self._latest = self._latest.model_copy(update={"text": text})
+        self._tell(self._latest)
 
     def value(self, name: str, value: float) -> None:
-        """A better value found, under its objective's name, or a bound proven."""
-        last = self._latest
-        incumbent: float | None
-        bound: float | None
-        if name == "bound":
-            incumbent, bound = last.incumbent, value
-            self._latest = last.model_copy(update={"bound": value})
+        """A better value found, under its objective's name, or a bound proven, under the name and ` bound`."""
+        last, objective = self._latest, name.removesuffix(" bound")
+        incumbent, bound = (last.incumbent, last.bound) if last.objective == objective else (None, None)
+        if objective == name:
+            incumbent = value
         else:
-            incumbent, bound = value, last.bound if last.objective == name else None
-            self._latest = last.model_copy(update={"objective": name, "incumbent": value, "bound": bound})
+            bound = value
         gap = None
         if incumbent and bound is not None:
             gap = max(0.0, (incumbent - bound) / abs(incumbent))
-        self._say(gap=gap)
-
-    def _say(self, **changes: Any) -> None:
-        self._latest = self._latest.model_copy(update=changes)
-        self._tell(self._latest)
+        self._latest = Progress(text=last.text, objective=objective, incumbent=incumbent, bound=bound, gap=gap)
 
 
 def main(pipe: Connection) -> None:

@@ -30,6 +30,8 @@ WRITES: Final = "meshwright_writes"
 BUSY_SECONDS: Final = 10.0
 """A writer of SQLite waits so long for another; longer than any transaction of ours."""
 CONNECT_SECONDS: Final = 5
+EXTRA: Final = 2
+"""Connections beside those of the units of work: for the health check and for maintenance."""
 DRIVERS: Final = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 
 Json: Final = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
@@ -106,7 +108,7 @@ def engine_of(url: str, *, connections: int) -> Engine:
             parsed,
             pool_pre_ping=True,
             pool_size=connections,
-            max_overflow=0,
+            max_overflow=EXTRA,
             pool_recycle=1800,
             connect_args={"connect_timeout": CONNECT_SECONDS},
         )
@@ -124,7 +126,7 @@ def _sqlite(url: Any, connections: int) -> Engine:
         url,
         poolclass=QueuePool,
         pool_size=connections,
-        max_overflow=0,
+        max_overflow=EXTRA,
         connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
     )
 
