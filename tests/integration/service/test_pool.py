@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.request import PlanRequest
-from service.errors import SolveTimedOut, WorkerDied
+from service.errors import Cancelled, SolveTimedOut, WorkerDied
 from service.solving.spawn import SpawnPool
 from service.solving.worker import Progress, Task
 from tests.integration.service.targets import obedient, stillborn
@@ -149,5 +149,43 @@ def test_a_task_that_cannot_be_sent_fails_alone() -> None:
         with pytest.raises(RecursionError):
             await pool.submit(Unsendable(id="x", request=REQUEST), ignore)
         return (await pool.submit(task("x"), ignore)).plan_json
+
+    assert '"id":"x"' in with_pool(body)
+
+
+def test_a_cancelled_solve_ends_at_once_and_its_process_is_replaced() -> None:
+    seen: list[Progress] = []
+
+    async def body(pool: SpawnPool) -> str | None:
+        running = asyncio.create_task(pool.submit(task("sleep"), seen.append))
+        while not seen:
+            await asyncio.sleep(0.05)
+        await pool.cancel("another")
+        started = time.monotonic()
+        await pool.cancel("sleep")
+        with pytest.raises(Cancelled):
+            await running
+        assert time.monotonic() - started < 10
+        return (await pool.submit(task("x"), ignore)).plan_json
+
+    assert '"id":"x"' in with_pool(body)
+
+
+def test_a_task_that_is_cancelled_in_line_gives_its_turn_to_the_next() -> None:
+    seen: list[Progress] = []
+
+    async def body(pool: SpawnPool) -> str | None:
+        running = asyncio.create_task(pool.submit(task("sleep"), seen.append))
+        while not seen:
+            await asyncio.sleep(0.05)
+        waiting = [asyncio.create_task(pool.submit(task(name), ignore)) for name in ("y", "x")]
+        await asyncio.sleep(0.05)
+        await pool.cancel("y")
+        with pytest.raises(Cancelled):
+            await waiting[0]
+        await pool.cancel("sleep")
+        with pytest.raises(Cancelled):
+            await running
+        return (await waiting[1]).plan_json
 
     assert '"id":"x"' in with_pool(body)
