@@ -64,7 +64,8 @@ def time_memory(problem: Problem, points: int, told: Told | None = None) -> Fron
     while gaps and len(found) < points:
         found, gaps = sweep.filled(found, gaps, points)
     complete = run.counters.exhausted and found[-1].peak <= lean.cost.memory
-    complete = complete and not any(sweep.at(upper.peak - 1).peak > limit for upper, limit in gaps)
+    widest = sorted(gaps, key=lambda gap: gap[1] - gap[0].peak)
+    complete = complete and not any(sweep.at(upper.peak - 1).peak > limit for upper, limit in widest)
     return Front(points=tuple(point.solution for point in found), complete=complete)
 
 

@@ -207,7 +207,11 @@ def _proven(
 def _ordered(
     pools: _Pools, offered: Iterable[Arrangement], name: ObjectiveName, values: list[Achieved]
 ) -> Iterator[tuple[Problem, Objective, Caps]]:
-    """Arrangements by ascending floor (of devices: by ascending number), each with its objective and its caps."""
+    """Arrangements by ascending floor (of devices: by ascending number), each with its objective and its caps.
+
+    Of equal ones those with the slow pools first, which good plans often have: the first stages hold the most
+    micro-batches in flight, and a slow stage few layers.
+    """
     found = []
     for arrangement in offered:
         part = pools.part(arrangement)
@@ -215,8 +219,9 @@ def _ordered(
         floors = [(arrangement_floor(part, arrangement, objective(v.goal.name, part), pools.ticks), v) for v in values]
         if all(lower <= float(value.exact) * (1 + 1e-12) for lower, value in floors):
             first = arrangement.gpus if name == "gpus" else arrangement_floor(part, arrangement, goal, pools.ticks)
-            found.append((first, -arrangement.gpus, arrangement.turn, part, goal))
-    for _, _, _, part, goal in sorted(found, key=lambda entry: entry[:3]):
+            slowest = tuple(-pools.ticks[pool] for pool in arrangement.pools)
+            found.append((first, -arrangement.gpus, slowest, arrangement.turn, part, goal))
+    for *_, part, goal in sorted(found, key=lambda entry: entry[:4]):
         limit = caps(part)
         for value in values:
             limit = limit.after(objective(value.goal.name, part), value.exact)

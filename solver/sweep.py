@@ -71,10 +71,9 @@ class Sweep:
                 still_open.remove(best)
                 solve(self.question, standing, best)
             improved = standing.incumbent is not start
-            if improved or done.all():
-                self._expand(standing)
+            expanded = (improved or done.all()) and self._expand(standing)
             done = np.pad(done, (0, len(self.lower) - len(done)))
-            if done[~np.asarray(standing.beaten(self.lower))].all():
+            if not expanded and done[~np.asarray(standing.beaten(self.lower))].all():
                 break
             count = len(done) if improved else 2 * count
         close(self.question, standing, still_open)
@@ -87,18 +86,22 @@ class Sweep:
         lower = self.known[min(looser)] if looser else self.first_bound
         return np.concatenate([lower, self.first_bound[len(lower) :]])
 
-    def _expand(self, standing: Standing) -> None:
-        """All topologies that can still win, and those that a tighter limit will ask for soon: in few, large groups."""
+    def _expand(self, standing: Standing) -> bool:
+        """All topologies that can still win, and those that a tighter limit will ask for soon: in few, large groups.
+
+        Whether there were any; their rows may all be beyond what devices hold.
+        """
         first = self.expansion.chunk(standing)
         if first is None:
-            return
+            return False
         self._add(first)
         found = standing.incumbent
         ahead = replace(standing, incumbent=found and replace(found, value=found.value * AHEAD))
         while (groups := self.expansion.chunk(ahead)) is not None:
             self._add(groups)
             if standing.incumbent is None:
-                return
+                break
+        return True
 
     def leanest(self, found: Standing, time: Objective, memory: Objective, most: int | None) -> Standing:
         """The least memory of what is as fast as the incumbent of `found`, under the same limit."""
