@@ -18,7 +18,7 @@ from solver.space import spaces
 from tests.oracle.instances import instance
 from tests.scale import scaled
 
-SEEDS = range(50_000, 50_000 + scaled(20, 1500))
+SEEDS = range(50_000, 50_000 + scaled(12, 1500))
 LISTS: tuple[tuple[Any, ...], ...] = (("throughput",), ("memory",), ("throughput", "memory"), ("cost",))
 
 

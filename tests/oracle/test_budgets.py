@@ -56,7 +56,7 @@ def check(problem: Problem, best: Solution, budget: dict[str, Any]) -> str:
 @pytest.mark.parametrize("objective", ["throughput", "memory"])
 def test_a_limited_search_bounds_the_optimum(name: str, objective: Any) -> None:
     seen = []
-    for seed in range(80_000, 80_000 + scaled(15, 400)):
+    for seed in range(80_000, 80_000 + scaled(7, 400)):
         problem = instance(seed).problem(objectives=(objective,))
         seen.append(check(problem, solve(problem), BUDGETS[name]))
     assert len(seen) - seen.count("nothing found") >= 3

@@ -80,7 +80,7 @@ def per_sequence(problem: Problem) -> float | None:
 @pytest.mark.parametrize("widened", WIDENINGS, ids=lambda widened: widened.__name__)
 def test_the_optimum_never_gets_worse(widened: Callable[[Instance, Problem], Problem]) -> None:
     compared = better = 0
-    for seed in range(95_000, 95_000 + scaled(25, 600)):
+    for seed in range(95_000, 95_000 + scaled(11, 600)):
         case = instance(seed)
         problem = case.problem(limits=Limits(max_memory_bytes=12 * GIB), alternatives=0)
         narrow, wide = per_sequence(problem), per_sequence(widened(case, problem))
@@ -90,12 +90,12 @@ def test_the_optimum_never_gets_worse(widened: Callable[[Instance, Problem], Pro
         assert wide <= narrow * (1 + 1e-12), f"seed {seed}"
         compared += 1
         better += wide < narrow
-    assert compared >= 3
+    assert compared >= 2
 
 
 @pytest.mark.parametrize("objective", ["memory", "cost", "energy"])
 def test_more_devices_as_an_option_never_cost_more(objective: Any) -> None:
-    for seed in range(96_000, 96_000 + scaled(10, 300)):
+    for seed in range(96_000, 96_000 + scaled(5, 300)):
         case = instance(seed)
         problem = case.problem(objectives=(objective,), alternatives=0)
         problem = _pool(problem, device=problem.job.device.model_copy(update={"tdp_watts": 300.0}))
