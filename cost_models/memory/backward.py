@@ -12,7 +12,7 @@ from cost_models.memory import eager, megatron
 from cost_models.memory.activations import FULL, NONE, SELECTIVE, Moment, boundary_bytes, saved_bytes
 from cost_models.memory.overheads import gathered_bytes, gathering, kept_gathered
 from cost_models.memory.pieces import Pieces
-from cost_models.memory.setting import Terms, larger, merged, once, total
+from cost_models.memory.setting import Setting, Terms, larger, merged, once, total
 from cost_models.memory.sharding import local
 from cost_models.memory.states import cast_bytes
 from cost_models.parameters import Split, layer_weights
@@ -138,10 +138,16 @@ def _gathered(pieces: Pieces, kind: int, *, first: bool) -> Terms:
     setting, held = pieces.setting, pieces.layers[kind]
     root = gathering(setting, "root_group")
     live = root * gathered_bytes(setting, held)
-    reduction = root * setting.layout("reduce") * (held.trained + held.expert)
+    reduction = root * _reduced_at_once(setting) * (held.trained + held.expert)
     if first:
         return {"live_parameters": live, "buckets": reduction}
     return {"live_parameters": live * (1.0 - kept_gathered(setting))}
+
+
+@once
+def _reduced_at_once(setting: Setting) -> Any:
+    """Bytes per parameter of the copy that is reduced: none of what is flat already."""
+    return choose(setting.flat, 0.0, setting.layout("reduce"))
 
 
 @once
@@ -158,7 +164,7 @@ def _layer_before(pieces: Pieces, kind: int, mode: int) -> Terms:
     return {
         "recompute_boundary" if mode == FULL else "activations": -root * freed,
         "live_parameters": root * (1.0 - kept_gathered(setting)) * gathered_bytes(setting, held),
-        "buckets": root * setting.layout("reduce") * (held.trained + held.expert),
+        "buckets": root * _reduced_at_once(setting) * (held.trained + held.expert),
         "gradients": root * fresh * pieces.layer_states[kind].gradients["gradients"],
     }
 

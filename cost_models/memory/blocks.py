@@ -41,6 +41,8 @@ class Variant:
     targets: frozenset[str] = frozenset()
     """Weights of the layer that have an adapter."""
     adapter_itemsize: float = 4.0
+    all_trained: bool = False
+    """Frozen weights have gradients too, beside those that are trained."""
     keeps_inputs: bool = False
     """Products with frozen weights keep their inputs."""
 
@@ -57,7 +59,7 @@ class Blocks:
     @property
     def trained(self) -> bool:
         """Whether the layer's own weights are trained."""
-        return self.variant.lora is None
+        return self.variant.lora is None or self.variant.all_trained
 
     @property
     def compute(self) -> float:

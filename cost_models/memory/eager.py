@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import choose
-from cost_models.memory.activations import ALWAYS, ONLY_SELECTIVE, UNLESS_SELECTIVE, Moment, Saved
+from cost_models.arrays import choose, somewhere
+from cost_models.memory.activations import ALWAYS, NONE, ONLY_SELECTIVE, UNLESS_SELECTIVE, Moment, Saved, saved_bytes
 from cost_models.memory.architectures import architecture
 from cost_models.memory.blocks import Variant
 from cost_models.memory.setting import Setting, once
@@ -34,12 +34,13 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
     adapters = choose(wide, 4.0, setting.activation)
     several = setting.materialised & (np.asarray(setting.strategy.micro_batch_size) > 1)
     kept = setting.fact("kept_frozen_inputs") * (1.0 if setting.quantized else 0.0)
-    columns = (setting.activation, setting.autocast, setting.materialised, adapters, several, kept)
+    columns = (setting.activation, setting.autocast, setting.materialised, adapters, several, kept, setting.flat)
     numbers = [choose(np.isnan(column), 0.0, column) for column in columns]
     code = np.asarray(sum(number * 16.0**i for i, number in enumerate(numbers)))  # each is a whole number below 16
     found = []
     for value in np.unique(code) if code.ndim else [code[()]]:
-        itemsize, autocast, materialised, adapter, several_samples, keeps = (value // 16.0**i % 16.0 for i in range(6))
+        digits = (value // 16.0**i % 16.0 for i in range(len(columns)))
+        itemsize, autocast, materialised, adapter, several_samples, keeps, flat = digits
         variant = Variant(
             itemsize=float(itemsize) or 2.0,
             autocast=bool(autocast > 0),
@@ -52,6 +53,7 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
             targets=targets,
             adapter_itemsize=float(adapter),
             keeps_inputs=bool(keeps > 0),
+            all_trained=lora is not None and bool(flat > 0),
         )
         found.append((code == value, variant))
     return tuple(found)
@@ -221,7 +223,18 @@ def backward_moments(setting: Setting, kind: LayerKind) -> tuple[Moment, ...]:
         passed = _expert_parameters(setting, kind, alive[0][1].passed)
         passed = passed - _expert_parameters(setting, kind, alive[0][1].released)
         found.append(Moment(name=str(i), added=size, scores=scores, own=own, copied=copied, passed=passed))
-    return tuple(found)
+    return (*found, _flattened(setting, kind)) if somewhere(setting.flat) else tuple(found)
+
+
+def _flattened(setting: Setting, kind: LayerKind) -> Moment:
+    """The end of a layer's backward, where the gradients of its weights are joined to that of the flat parameter.
+
+    Source: torch autograd, the derivative of `split` (a `cat`); `distributed/fsdp/_flat_param.py`, _get_unflat_views.
+    """
+    kept = saved_bytes(layer(setting, kind), NONE) - saved_bytes(layer(setting, kind), NONE, "boundary")
+    added = setting.activation * setting.model.hidden_size / setting.sequence_shards - kept
+    twice = 2.0 * local(setting, layer_weights(setting.model, kind)) * setting.flat
+    return Moment(name="flattened", added=choose(setting.flat, added, 0.0), own=twice)
 
 
 @once
@@ -264,10 +277,12 @@ def _parameters_of_each(setting: Setting, kind: LayerKind, names: list[tuple[Any
 
 @once
 def _parameters(setting: Setting, kind: LayerKind, names: tuple[str, ...]) -> Any:
-    """Parameters of a rank in some weights of a layer, none of which is trained beside adapters."""
+    """Parameters with gradients in some weights of a layer: none beside adapters, but for those of a flat one."""
     found = fused_with(setting.model, *names)
     weights = [w for w in layer_weights(setting.model, kind) if w.name in found]
-    return local(setting, weights) if weights and setting.adapters is None else 0.0
+    if not weights or (setting.adapters is not None and not somewhere(setting.flat)):
+        return 0.0
+    return local(setting, weights) * (1.0 if setting.adapters is None else setting.flat)
 
 
 @once

@@ -99,9 +99,9 @@ def _present(pieces: Pieces, gradients: Terms, instant: int) -> Terms:
     if instant == BACKWARD_FIRST:
         return scaled(gradients, accumulated_copies(setting))
     if instant in (STEP, FIRST_STEP):
-        return gradients
+        return scaled(gradients, choose(setting.whole_gradients, 1.0 / setting.shards, 1.0))
     if instant in (LOSS, BACKWARD_LAST):
-        return scaled(gradients, setting.accumulating)
+        return scaled(gradients, setting.accumulated_before)
     return scaled(gradients, setting.persisting)
 
 

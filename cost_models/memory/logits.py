@@ -49,7 +49,7 @@ def held_outputs(setting: Setting) -> Terms:
 
     The loss counts them among its own copies.
     """
-    kept = setting.fact("kept_outputs") * setting.activation
+    kept = setting.fact("kept_outputs") * setting.activation + setting.loss("held")
     return {"logits": choose(setting.eager, kept * setting.vocabulary * setting.tokens, 0.0)}
 
 

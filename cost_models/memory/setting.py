@@ -246,6 +246,26 @@ class Setting:
         return np.maximum(choose(several, 1.0, 0.0), self.persisting)
 
     @cached_property
+    def accumulated_before(self) -> Any:
+        """Whether such gradients exist before the largest micro-batch's backward: 1 or 0."""
+        return np.maximum(self.accumulating * (1.0 - self.fact("longest_first")), self.persisting)
+
+    @cached_property
+    def flat(self) -> Any:
+        """Whether the weights of a layer are one flat parameter with one gradient.
+
+        Source: torch `distributed/fsdp/_flat_param.py`, FlatParamHandle; FullyShardedDataParallel's documentation,
+        use_orig_params (gradients of frozen parameters beside trained ones).
+        """
+        sharded = np.asarray(self.strategy.zero_stage) >= self.fact("weights_sharded_from")
+        return sharded & (self.fact("flat_units") > 0)
+
+    @cached_property
+    def whole_gradients(self) -> Any:
+        """Whether accumulated gradients are whole until the last micro-batch. Source: the same, no_sync."""
+        return self.flat & (np.asarray(self.strategy.gradient_accumulation_steps) > 1)
+
+    @cached_property
     def vocabulary_multiple(self) -> Any:
         """What each tensor-parallel rank's vocabulary rows are a multiple of."""
         return self.fact("vocabulary_multiple").astype(np.int64)

@@ -74,13 +74,17 @@ def _adapter_bytes(setting: Setting, name: str) -> Any:
 
 
 def gradient_bytes(setting: Setting, held: Held) -> Terms:
-    """Accumulated gradients of all trained parameters. [bytes]"""
-    shared = divisor(setting, "gradients_sharded_from")
-    expert = divisor(setting, "gradients_sharded_from", expert=True)
+    """Accumulated gradients of all trained parameters, and of those that share a flat one with them. [bytes]"""
+    shared = choose(setting.whole_gradients, 1.0, divisor(setting, "gradients_sharded_from"))
+    expert = choose(setting.whole_gradients, 1.0, divisor(setting, "gradients_sharded_from", expert=True))
     if setting.adapters is None:
         return {"gradients": setting.layout("gradient") * (held.trained / shared + held.expert / expert)}
     module = setting.module("module_layout", "gradient")
-    return {"gradients": (_adapter_bytes(setting, "gradient") * held.adapter + module * held.module) / shared}
+    size = _adapter_bytes(setting, "gradient") * held.adapter + module * held.module
+    if somewhere(setting.flat):
+        beside = choose(setting.flat & (np.asarray(held.adapter) > 0), setting.compute * held.base, 0.0)
+        size = size + beside
+    return {"gradients": size / shared}
 
 
 def optimizer_bytes(setting: Setting, held: Held) -> Terms:

@@ -64,6 +64,8 @@ class CrossEntropyFacts(Spec):
     chunk_length: NonNegativeFloat = 0
     """Tokens of a sequence whose loss is differentiated at once, of logits that are all kept: what the peak has beyond
     them is theirs alone. 0: all tokens at once."""
+    held: NonNegativeFloat = 0
+    """Of the kept ones, those that the training loop's own variable holds through backward."""
     chunks: PositiveInt = 1
     """Parts of the tokens that head and loss are computed for, one after another and again in backward."""
     source: str
@@ -173,6 +175,11 @@ class FrameworkFacts(Spec):
     until the loop's variable for the loss is bound anew."""
     embedding_copies: NonNegativeFloat = 0
     """Further tables of embeddings that a script holds beside those of a 4-bit model."""
+    flat_units: bool = False
+    """Where weights are sharded, those of a layer are one flat parameter, frozen ones beside trained ones too: its
+    gradient covers all of them, and is whole while micro-batches accumulate without synchronisation (FSDP1)."""
+    longest_first: bool = False
+    """The longest sample comes first, before there are gradients to accumulate; the length is that sample's."""
     quantized_head: bool = False
     """Whether the head is stored in 4 bits too, and expanded for its product."""
     kept_outputs: bool = False

@@ -44,6 +44,7 @@ def framework_changes(
             changes[key] = stated
     if switched(row, "kept_outputs") is None and reading.kept_outputs:
         changes["kept_outputs"] = True
+    changes |= _flat(row) if reading.flat_units else {}
     changes |= _old_bitsandbytes(row) if reading.old_bitsandbytes else {}
     if reading.rest_of_quantized is not None:
         changes["quantized"] = facts.quantized.model_copy(update={"other": reading.rest_of_quantized})
@@ -70,6 +71,13 @@ def framework_changes(
     if pure:
         changes["layouts"] = {**facts.layouts, **catalog.framework("ddp-pure-bf16").layouts}
     return {key: value for key, value in changes.items() if value != getattr(facts, key)}
+
+
+def _flat(row: Measurement) -> dict[str, Any]:
+    """How litgpt accumulates. Source: litgpt/finetune/lora.py, setup (FSDPStrategy), fit (no_backward_sync, and
+    longest_seq_ix where there is no step yet).
+    """
+    return {"flat_units": True, "longest_first": flag(row, "longest_sample") is True}
 
 
 def _old_bitsandbytes(row: Measurement) -> dict[str, Any]:
@@ -140,8 +148,6 @@ def unmodelled(row: Measurement) -> str:
             return reason
     if re.search(r"\b(?:bd|do)lora\b|-(?:bd|do)ra\b|-bdlora\b", row.notes.partition(";")[0].lower()):
         return "DoRA and block-diagonal adapters not modelled"
-    if re.search(r"lit-?gpt", row.framework.lower()) and row.zero_stage == 3 and "lora" in row.method.lower():
-        return "FSDP1 around frozen weights not modelled"  # litgpt/finetune/lora.py before ModelParallelStrategy
     if "oneflow" in row.framework.lower():
         return "OneFlow's allocator not modelled"
     frozen = row.method.lower() in {"lora", "qlora"}

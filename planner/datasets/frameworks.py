@@ -35,6 +35,8 @@ class FrameworkReading:
     """Bytes of a weight that stays unquantised in a 4-bit model; None: the back end's own."""
     old_bitsandbytes: bool = False
     """Whether it asks for bitsandbytes before 0.43.2, and stores the head in 4 bits too."""
+    flat_units: bool = False
+    """Whether it shards flat parameters, as FSDP1 does."""
     empties_cache: bool = False
     """Whether its loop returns cached segments to the device every few steps, so that little more is reserved than
     the largest batch allocates."""
@@ -130,6 +132,7 @@ FRAMEWORKS: Final = (
         own_modules="litgpt",
         rest_of_quantized=2.0,
         old_bitsandbytes=True,
+        flat_units=True,
         loss_variant="wide_chunks",
         loss_variant_full="wide_split",
         adapter_dtype="model",
