@@ -10,12 +10,14 @@ from planner.frontier import Frontier, Ladder
 from service import problem_kinds as kinds
 from service.answers import PendingPlan, answer, pending
 from service.callers import CurrentCaller
-from service.dependencies import CurrentPlanning, IdempotencyKey, IfNoneMatch, PreferredWait, RequestId
+from service.dependencies import CurrentDatabase, CurrentPlanning, IdempotencyKey, IfNoneMatch, PreferredWait, RequestId
 from service.orders import FrontierOrder, LadderOrder
+from service.paging import PageCursor
 from service.problems import documented
 from service.reading import JOB_EXAMPLE, StrictRoute
-from service.routes.plans import ACCEPTED, BODY, ENDS, MATCHED
+from service.routes.plans import ACCEPTED, BODY, ENDS, MATCHED, PlanPage, State, page_of
 from service.solving.service import View
+from service.storage.repositories.solves import Filters
 
 router = APIRouter(prefix="/v1", tags=["frontiers"], route_class=StrictRoute)
 AnswerId = Annotated[str, Path(max_length=64, description="as in `envelope.id`")]
@@ -51,6 +53,22 @@ async def create_ladder(
     """Ask for the fastest configuration on every number of devices: what a scheduler wants to know."""
     view = await planning.ask(caller, request, key=key, wait=wait, verb="ladder")
     return answer(view, {"Location": f"/v1/ladders/{view.id}"}, request_id)
+
+
+@router.get("/frontiers", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
+async def list_frontiers(
+    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, state: State | None = None
+) -> PlanPage:
+    """Frontiers and those that are being made, newest first."""
+    return await page_of(caller, database, cursor, Filters(verb="frontier", state=state))
+
+
+@router.get("/ladders", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
+async def list_ladders(
+    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, state: State | None = None
+) -> PlanPage:
+    """Ladders and those that are being made, newest first."""
+    return await page_of(caller, database, cursor, Filters(verb="ladder", state=state))
 
 
 @router.get("/frontiers/{answer_id}", response_model=Frontier, responses={**ACCEPTED, **MATCHED, **_GET})

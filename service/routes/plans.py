@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 from planner.plan import Plan, Status
 from service import problem_kinds as kinds
 from service.answers import PendingPlan, answer, pending
-from service.callers import CurrentCaller
+from service.callers import Caller, CurrentCaller
 from service.dependencies import (
     CurrentDatabase,
     CurrentPlanning,
@@ -20,10 +20,11 @@ from service.dependencies import (
     PreferredWait,
     RequestId,
 )
-from service.paging import PageCursor, Paged
+from service.paging import Cursor, PageCursor, Paged
 from service.problems import documented
 from service.reading import PlanBody, StrictRoute
 from service.solving.service import View
+from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.repositories.solves import Filters
 from service.storage.tables import Solve, StoredPlan
@@ -117,16 +118,7 @@ async def list_plans(
     filters: Annotated[Filters, Depends(_filters)],
 ) -> PlanPage:
     """Plans and those that are being made, newest first."""
-
-    def look(work: Repositories) -> tuple[tuple[PlanSummary, ...], str | None]:
-        page = work.solves.page(caller.project_id, filters, after=cursor.after, size=cursor.size)
-        ids = [row.id for row in page.rows]
-        plans = {row.id: row for row in work.plans.of(caller.project_id, ids)}
-        tags = work.history.tags(caller.project_id, ids)
-        return tuple(_summary(row, plans.get(row.id), tags.get(row.id, ())) for row in page.rows), page.next_after
-
-    items, after = await database.reading(look)
-    return PlanPage(items=items, next_page_token=cursor.next(after))
+    return await page_of(caller, database, cursor, filters)
 
 
 @router.get(
@@ -175,6 +167,20 @@ async def watch_plan(
     """Server-sent events: `progress` with the best value found, the bound and the gap; at last `ended`."""
     async for view in planning.follow(caller, found.id):
         yield ServerSentEvent(event="ended" if view.final else "progress", data=pending(view))
+
+
+async def page_of(caller: Caller, database: Database, cursor: Cursor, filters: Filters) -> PlanPage:
+    """Requests of one verb with what is known of their answers."""
+
+    def look(work: Repositories) -> tuple[tuple[PlanSummary, ...], str | None]:
+        page = work.solves.page(caller.project_id, filters, after=cursor.after, size=cursor.size)
+        ids = [row.id for row in page.rows]
+        plans = {row.id: row for row in work.plans.of(caller.project_id, ids)}
+        tags = work.history.tags(caller.project_id, ids)
+        return tuple(_summary(row, plans.get(row.id), tags.get(row.id, ())) for row in page.rows), page.next_after
+
+    items, after = await database.reading(look)
+    return PlanPage(items=items, next_page_token=cursor.next(after))
 
 
 def _summary(solve: Solve, plan: StoredPlan | None, tags: tuple[str, ...]) -> PlanSummary:

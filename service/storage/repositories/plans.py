@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import select
 
-from service.storage.repositories.base import Repository
+from service.storage.repositories.base import Page, Repository
 from service.storage.tables import StoredPlan
 
 Kinds = tuple[str, ...]
@@ -56,6 +56,17 @@ class Plans(Repository):
         own = (StoredPlan.project_id == project_id, StoredPlan.content_key == content_key)
         row = self._session.execute(select(*_CONTENT).where(*own)).first()
         return None if row is None else Content(*row)
+
+    def page(
+        self, project_id: str, kind: str, *, status: str | None, model: str | None, after: str | None, size: int
+    ) -> Page[StoredPlan]:
+        """Answers of a kind, newest first."""
+        query = select(StoredPlan).where(StoredPlan.project_id == project_id, StoredPlan.kind == kind)
+        if status is not None:
+            query = query.where(StoredPlan.status == status)
+        if model is not None:
+            query = query.where(StoredPlan.model == model)
+        return self._page(query, StoredPlan.id, after, size)
 
     def of(self, project_id: str, plan_ids: Sequence[str]) -> Sequence[StoredPlan]:
         """Several answers, in no order."""

@@ -24,6 +24,8 @@ def asked(path: str, **own: Any) -> tuple[Any, Any, Any]:
         place = made.headers["location"]
         assert http.get(place.replace(path, "/v1/plans")).status_code == 404, "an answer is of one kind"
         assert http.delete(place).status_code == 409
+        [listed] = http.get(path, params={"state": "done"}).json()["items"]
+        assert place == f"{path}/{listed['id']}"
         return made, http.get(place), http.post(path, json={**SMALL, **own})
 
 

@@ -225,6 +225,9 @@ def test_estimates_are_kept() -> None:
         kept = http.get(made.headers["location"])
         assert kept.content == made.content
         assert http.get("/v1/estimates/none").status_code == 404
+        [listed] = pages(http, f"/v1/estimates?model=llama-2-7b&status={made.json()['status']}")
+        assert listed["id"] == made.json()["envelope"]["id"]
+        assert pages(http, "/v1/estimates?model=gpt2") == []
         assert pages(http, "/v1/plans") == [], "estimates are no plans"
 
 
