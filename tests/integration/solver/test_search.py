@@ -176,14 +176,14 @@ def test_a_tolerance_that_the_budget_leaves_unapplied_is_said() -> None:
 
 def test_a_simpler_configuration_that_the_budget_leaves_unsought_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = instance(FEASIBLE[0]).problem(objective_tolerance=0.2)
-    simplest = search_module._simplest
+    simplest = search_module.simplest
 
     def cut(run: Any, *rest: Any) -> Any:
         found = simplest(run, *rest)
         run.counters.exhausted = False
         return found
 
-    monkeypatch.setattr(search_module, "_simplest", cut)
+    monkeypatch.setattr(search_module, "simplest", cut)
     assert solve(problem).notes == ("the budget ran out: a simpler configuration within objective_tolerance may exist",)
 
 
