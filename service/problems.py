@@ -136,6 +136,8 @@ def problem(kind: Kind, detail: str, fields: tuple[FieldProblem, ...] = (), inst
 def problem_of(error: MeshwrightError) -> Problem:
     """The problem of a deliberate error."""
     kind = next(kind for known, kind in _OF_ERROR if isinstance(error, known))
+    if isinstance(error, errors.StorageUnavailable):
+        return problem(kind, kind.about)  # what the database said names hosts and files; the log has it
     fields = (FieldProblem(pointer=error.pointer, detail=str(error)),) if isinstance(error, errors.Pointed) else ()
     return problem(kind, str(error), fields)
 
@@ -182,6 +184,8 @@ def documented(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
 
 async def _deliberate(request: Request, error: Exception) -> Response:
     assert isinstance(error, MeshwrightError)
+    if isinstance(error, errors.StorageUnavailable):
+        _log.error("the database is not available", reason=str(error))
     return response(problem_of(error), instance=request_id(request.scope))
 
 

@@ -100,7 +100,7 @@ def test_a_result_waits_for_the_database(monkeypatch: pytest.MonkeyPatch) -> Non
     def write(self: Database, work: Any) -> Any:
         if away["now"]:
             away["refused"] += 1
-            raise StorageUnavailable("the database is not available: away")
+            raise StorageUnavailable("the database is not available: server at 10.0.0.1")
         return real(self, work)
 
     monkeypatch.setattr(Database, "write", write)
@@ -112,6 +112,7 @@ def test_a_result_waits_for_the_database(monkeypatch: pytest.MonkeyPatch) -> Non
         away["now"] = True
         refused = http.post("/v1/plans", json={**JOB, "objective": "memory"})
         assert (refused.status_code, refused.json()["type"]) == (503, "/problems/storage-unavailable")
+        assert "away, full" in refused.json()["detail"], "what the database said is for the log"
         assert http.portal is not None
         assert pool.release is not None
         http.portal.call(pool.release.set)
