@@ -119,7 +119,7 @@ def test_head_is_get_without_content(http: TestClient, path: str) -> None:
 
 
 def test_head_of_what_is_only_posted(http: TestClient) -> None:
-    assert http.head("/v1/estimates").status_code == 405
+    assert http.head("/v1/jobs/any/versions").status_code == 405
 
 
 @pytest.mark.parametrize(
