@@ -92,7 +92,7 @@ def _fused(frame: Frame, kind: LayerKind) -> CoreTime:
     window = frame.model.sliding_window if kind.attention == "sliding" else None
     flops = core_flops(frame, attended_tokens(frame.job.training.sequence_length, window))
     forward = matmul_seconds(flops, _fp32_rate(frame) if in_fp32(frame) else rate * head * kernel)
-    ratio = frame.factor("flash_backward_flops") / frame.by_backend("flash_backward_efficiency")
+    ratio = frame.factor("flash_backward_flops") / frame.by_device_or_backend("flash_backward_efficiency")
     return CoreTime(forward=forward, backward=forward * ratio, launch=0.0)
 
 

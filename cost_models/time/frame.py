@@ -169,6 +169,10 @@ class Frame:
         keys = device_keys(self.device)
         return self._of_backend(name, lambda backend: [*(f"{key}.{backend}" for key in keys[:2]), *keys])
 
+    def by_device_or_backend(self, name: str) -> Any:
+        """A factor of the device or its class where it has one of its own, else of the back end."""
+        return self._of_backend(name, lambda backend: [*device_keys(self.device), backend])
+
     def _of_backend(self, name: str, particulars: Callable[[str], list[str]]) -> Any:
         if name not in self.memo:
             self.memo[name] = lookup(

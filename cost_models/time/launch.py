@@ -1,10 +1,14 @@
 """The CPU launch floor: a pass cannot end before the host has issued its kernels."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from cost_models.arrays import choose
 from cost_models.specs.model import LayerKind
 from cost_models.time.frame import Frame
+
+HOSTS: Final[Mapping[str, str]] = {"gb200": "grace", "gb300": "grace"}
+"""Processors of devices that come soldered to one; others are told apart by the family of servers they are sold in."""
 
 
 def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
@@ -19,7 +23,7 @@ def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
     Source: PyTorch, arXiv:1912.01703 section 5.1 (host queues kernels ahead of the device); Megatron-LM
     `core/transformer/cuda_graphs.py`, `core/models/common/model_chunk_schedule_plan.py`; values fitted.
     """
-    base = _base(frame)
+    base = frame.by_backend("launch_floor_seconds")
     experts = (frame.factor("moe_launch_factor") - 1) * base if kind.mlp == "moe" else 0.0
     if frame.job.training.method == "qlora":
         base = base + frame.factor("launch_seconds_quantized")
@@ -29,13 +33,17 @@ def pass_seconds(frame: Frame, kind: LayerKind) -> Any:
     compiled = choose(frame.column("compile") > 0, frame.factor("compiled_launch"), 1.0)
     beside = frame.column("expert_overlap") > 0
     parts = choose(beside, frame.factor("expert_overlap_launch"), 1.0)
-    return parts * (base * graph * compiled + experts * choose(beside, graph, 1.0))
+    return host_factor(frame) * parts * (base * graph * compiled + experts * choose(beside, graph, 1.0))
 
 
-def _base(frame: Frame) -> Any:
-    return frame.by_backend("launch_floor_seconds") * frame.factor(
-        "host_launch_factor", *(k for k in (frame.device.family, "default"))
-    )
+def host_factor(frame: Frame) -> float:
+    """Launch time on the processors that come with a device over that on the reference host.
+
+    One thread launches, so that its speed counts: a T4 is rented with shares of a 2 GHz Xeon, GB200 has Grace.
+    """
+    device = frame.device
+    kinds = (HOSTS[device.name],) if device.name in HOSTS else ()
+    return frame.factor("host_launch_factor", *kinds, device.family, "default")
 
 
 def backward_launch_factor(frame: Frame) -> float:

@@ -90,7 +90,9 @@ _TRANSFORMERS: Final = (
 # prepare_model_for_kbit_training in fp32.
 # torchtitan/config_manager.py of 2024, pipeline_parallel_microbatches: as many as pipeline stages where none are asked.
 FRAMEWORKS: Final = (
-    FrameworkReading(r"easycontext|xtuner", "deepspeed", frozenset({"cp"})),
+    # xtuner/model/sft.py: use_activation_checkpointing=True by default (the FLOP/s it prints count four passes);
+    # EasyContext/train.py: model.gradient_checkpointing_enable(), whatever its arguments.
+    FrameworkReading(r"easycontext|xtuner", "deepspeed", frozenset({"cp"}), recompute="full"),
     FrameworkReading(r"hf trainer \+ deepspeed", "deepspeed", _NONE, zero_stage=None, overlap=False),
     FrameworkReading(  # DeepSpeedExamples Megatron-LM-v1.1.5-ZeRO3: --partition-activations --checkpoint-in-cpu
         r"megatron.*zero-?3", "megatron-deepspeed", _3D, overlap=False, activation_offload=True
