@@ -189,6 +189,16 @@ def test_frameworks(framework: str, zero_stage: int, backend: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("framework", "stated", "recompute"),
+    [("XTuner (DeepSpeed)", "", "full"), ("EasyContext (zigzag ring attention + DeepSpeed ZeRO-3)", "", "full"),
+     ("XTuner (DeepSpeed)", "none", "none"), ("DeepSpeed", "", "none")],
+)  # fmt: skip
+def test_recompute_that_a_table_does_not_state_is_the_framework_s(framework: str, stated: str, recompute: str) -> None:
+    case = case_of(row(framework=framework, recompute=stated, zero_stage=3, tp=1, pp=1, cp=1, dp=8))
+    assert getattr(case.configuration.stages[0].recompute, recompute) == case.job.model.num_hidden_layers
+
+
+@pytest.mark.parametrize(
     ("printed", "precision", "pure"),
     [
         ("MXFP8", "fp8", False), ("bf16+float8 linear", "fp8", False), ("FP8-CS", "fp8", False), ("BF16", "bf16", True),

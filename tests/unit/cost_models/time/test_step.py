@@ -14,6 +14,7 @@ from cost_models.time import time_ledger
 from cost_models.time.attention import attended_tokens, softmax_fallback
 from cost_models.time.data_parallel import Local, local
 from cost_models.time.flops import model_flops
+from cost_models.time.launch import pass_seconds
 from cost_models.time.optimizer import accumulation_seconds
 from tests.unit.cost_models.time.cases import GPT, configuration, frame, job, ledger
 
@@ -224,6 +225,30 @@ def test_small_models_are_bound_by_the_host() -> None:
     found = ledger(job(model=tiny, sequence_length=512))
     assert found.exposed["launch_floor"] > 0.5 * found.step_seconds
     assert ledger(job(model=tiny, sequence_length=512), cuda_graph=True).step_seconds < found.step_seconds
+
+
+@pytest.mark.parametrize(
+    ("device", "named"), [("gb200", "grace"), ("gb300", "grace"), ("t4", "t4"), ("b200", "default")]
+)
+def test_the_processors_beside_a_device_set_its_launch_time(device: str, named: str) -> None:
+    """All that the host launches scales with its speed."""
+    factors = calibration().factors
+    f, reference = frame(job(device)), frame(job())
+    kind = GPT.layer_sequence[0]
+    expected = factors[f"host_launch_factor.{named}"].value * pass_seconds(reference, kind)
+    assert pass_seconds(f, kind) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_kernel_of_the_device_comes_before_the_framework() -> None:
+    """Turing has no FlashAttention-2, whatever framework calls for attention."""
+    factors = calibration().factors
+    assert (
+        frame(job("t4"), backend="ddp").by_device_or_backend("flash_backward_efficiency")
+        == factors["flash_backward_efficiency.turing"].value
+    )
+    for backend in ("ddp", "deepspeed"):
+        found = frame(job(), backend=backend).by_device_or_backend("flash_backward_efficiency")
+        assert found == factors[f"flash_backward_efficiency.{backend}"].value
 
 
 def test_layers_must_add_up() -> None:
