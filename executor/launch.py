@@ -10,12 +10,13 @@ from typing import Any
 
 from cost_models.specs.configuration import Configuration
 from executor import environment, peaks
+from executor.backends.choice import described, wrapper
 from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
 from executor.instrument import DEFAULT_TIMED_STEPS, DEFAULT_WARMUP_STEPS
 from executor.measured import installed_releases
 from planner.plan import Plan
 
-LAUNCHED_BACKENDS = ("deepspeed",)
+DEEPSPEED_FILE = "deepspeed.json"
 CONFIG_PLACEHOLDER = "{deepspeed_config}"
 """In a script's arguments: stands for the path of the DeepSpeed configuration."""
 
@@ -72,6 +73,8 @@ class Launch:
     """Where its files and reports go."""
     files: dict[str, str]
     """Name -> text, to be written into `directory`."""
+    wrapping: tuple[str, ...] = ()
+    """What wraps the model, outermost last."""
 
     @property
     def reports(self) -> Path:
@@ -82,6 +85,7 @@ class Launch:
         """What would run, without what is inherited."""
         return {
             "argv": list(self.argv),
+            "wrapping": list(self.wrapping),
             "environment": self.added,
             "directory": str(self.directory),
             "files": self.files,
@@ -97,9 +101,7 @@ def configuration_to_run(plan: Plan) -> Configuration:
     """
     if plan.configuration is None:
         raise PlanInfeasible(f"the plan's status is {plan.status}: there is nothing to run{_reasons(plan)}")
-    backend = plan.configuration.backend.name
-    if backend not in LAUNCHED_BACKENDS:
-        raise PlanRefused(f"the plan's backend is {backend}; this release launches {', '.join(LAUNCHED_BACKENDS)}")
+    wrapper(plan.configuration)
     return plan.configuration
 
 
@@ -147,21 +149,25 @@ def torchrun_arguments(each: int, nodes: Nodes) -> tuple[str, ...]:
     )
 
 
-def prepare(plan: Plan, deepspeed_config: str, script: Script, options: LaunchOptions, *, cpu: bool) -> Launch:
-    """The launch of `script` under `plan`.
+def prepare(plan: Plan, deepspeed_config: str | None, script: Script, options: LaunchOptions, *, cpu: bool) -> Launch:
+    """The launch of `script` under `plan`; `deepspeed_config` is None for other back ends.
 
     Raises:
         PlanRefused: it does not match these nodes, or the script is not there.
     """
-    each = processes_per_node(configuration_to_run(plan), options.nodes)
+    configuration = configuration_to_run(plan)
+    each = processes_per_node(configuration, options.nodes)
     if not script.path.is_file():
         raise PlanRefused(f"{script.path}: no such training script")
     directory = options.directory
-    config = directory / "deepspeed.json"
+    config = directory / DEEPSPEED_FILE
+    if deepspeed_config is None and any(CONFIG_PLACEHOLDER in argument for argument in script.arguments):
+        raise PlanRefused(f"{CONFIG_PLACEHOLDER} stands for nothing: the back end is {configuration.backend.name}")
+    written = {} if deepspeed_config is None else {environment.DEEPSPEED_CONFIG: str(config)}
     added = {
         **_recommended(plan),
         environment.PLAN: str(directory / "plan.json"),
-        environment.DEEPSPEED_CONFIG: str(config),
+        **written,
         environment.REPORT: str(directory / "reports"),
         environment.WARMUP_STEPS: str(options.measuring.warmup_steps),
         environment.TIMED_STEPS: str(options.measuring.timed_steps),
@@ -179,7 +185,8 @@ def prepare(plan: Plan, deepspeed_config: str, script: Script, options: LaunchOp
         added=added,
         cwd=Path.cwd(),
         directory=directory,
-        files={"plan.json": plan.to_json(), "deepspeed.json": deepspeed_config},
+        files={"plan.json": plan.to_json(), **({DEEPSPEED_FILE: deepspeed_config} if deepspeed_config else {})},
+        wrapping=described(configuration),
     )
 
 

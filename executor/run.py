@@ -65,14 +65,19 @@ def prepare_run(plan_path: Path, script: Script, options: LaunchOptions) -> Prep
     notes = check_device(plan, processes_per_node(configuration_to_run(plan), options.nodes))
     if plan.prediction is None:
         raise PlanRefused(f"{plan_path} states a configuration but no prediction to measure against")
-    require_packages("torch", "deepspeed")
     cpu = plan.pool.device.kind == "cpu"
-    config = exported(plan)
-    adaptations: tuple[str, ...] = ()
-    if cpu:
-        config, adaptations = adapted_to_cpu(config)
-    launch = prepare(plan, json.dumps(config, indent=2) + "\n", script, options, cpu=cpu)
+    config, adaptations = _deepspeed_config(plan, cpu=cpu)
+    require_packages("torch", *(() if config is None else ("deepspeed",)))
+    launch = prepare(plan, config, script, options, cpu=cpu)
     return PreparedRun(plan=plan, launch=launch, adaptations=adaptations, notes=notes)
+
+
+def _deepspeed_config(plan: Plan, *, cpu: bool) -> tuple[str | None, tuple[str, ...]]:
+    """The text of DeepSpeed's configuration and what was changed of it; None for another back end."""
+    if configuration_to_run(plan).backend.name != "deepspeed":
+        return None, ()
+    config, changes = adapted_to_cpu(exported(plan)) if cpu else (exported(plan), ())
+    return json.dumps(config, indent=2) + "\n", changes
 
 
 def execute(prepared: PreparedRun, output: TextIO) -> RunReport:

@@ -36,6 +36,7 @@ def show_report(report: RunReport, console: Console) -> None:
 
 def show_launch(launch: Launch, console: Console) -> None:
     """What would run: the command, the environment added, the files."""
+    console.print("the model is wrapped by:", *launch.wrapping, sep="\n  ", markup=False, soft_wrap=True)
     console.print("command:", *launch.argv, sep="\n  ", markup=False, soft_wrap=True)
     added = (f"{name}={value}" for name, value in sorted(launch.added.items()))
     console.print("environment:", *added, sep="\n  ", markup=False, soft_wrap=True)

@@ -65,8 +65,8 @@ def test_an_infeasible_plan_is_refused_with_its_reason() -> None:
 
 
 def test_a_back_end_without_a_launcher_is_refused() -> None:
-    with pytest.raises(PlanRefused, match="backend is fsdp; this release launches deepspeed"):
-        configuration_to_run(feasible(configuration=configuration(backend={"name": "fsdp"})))
+    with pytest.raises(PlanRefused, match="backend is megatron; this release launches deepspeed, fsdp, ddp"):
+        configuration_to_run(feasible(configuration=configuration(backend={"name": "megatron"})))
 
 
 def test_a_missing_script_is_refused(tmp_path: Path) -> None:

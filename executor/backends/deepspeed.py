@@ -1,0 +1,35 @@
+"""DeepSpeed's engine: ZeRO stages with offload, and AutoTP, as the exported configuration says."""
+
+from typing import Any
+
+from cost_models.specs.configuration import Configuration
+from executor.backends import llama
+from executor.backends.trainer import data_rank
+
+
+class EngineTrainer:
+    """`deepspeed.initialize` around the whole model."""
+
+    def __init__(self, model: Any, configuration: Configuration, learning_rate: float, config: dict[str, Any]) -> None:
+        """The engine moves and splits the model."""
+        import deepspeed
+        import torch
+
+        llama.recompute_blocks(llama.blocks(model), configuration.stages[0].recompute.full)
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+        for group in engine.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._engine, self.device = engine, engine.device
+        self.data_rank = data_rank(configuration, torch.distributed.get_rank())
+        self._micro_batch_size = configuration.micro_batch_size
+
+    def step(self, tokens: Any) -> Any:
+        """The engine accumulates and updates by itself."""
+        total = 0.0
+        parts = tokens.split(self._micro_batch_size)
+        for part in parts:
+            loss = self._engine(input_ids=part, labels=part).loss
+            self._engine.backward(loss)
+            self._engine.step()
+            total = total + loss.detach().float() / len(parts)
+        return total
