@@ -16,8 +16,9 @@ from solver.pending import Pending
 from solver.standing import Open, Question, Standing
 from solver.tightening import tightened
 
-PROBE = 16
-"""Rows of a chunk that are bounded at once, once there is an incumbent; twice as many each time until there is one."""
+FIRST_PROBE, PROBE = 8, 16
+"""Rows of a chunk that are bounded at once: few, then twice as many each time until there is an incumbent; with one,
+which spares most of the work, the second number."""
 
 
 def search(question: Question, standing: Standing) -> Incumbent | None:
@@ -28,26 +29,29 @@ def search(question: Question, standing: Standing) -> Incumbent | None:
         still_open += _probed(question, standing, pending)
         if standing.answered:
             return standing.incumbent
-    for group, at in pending.take(standing):
-        still_open += tightened(question, standing, group, at)
-        if standing.answered:
-            return standing.incumbent
+    still_open += _tightened(question, standing, pending)
     close(question, standing, still_open)
     return standing.incumbent
 
 
 def _probed(question: Question, standing: Standing, pending: Pending) -> list[Open]:
     """What stays open of the most promising rows. Without any incumbent the best of them goes to CP-SAT at once."""
-    count, still_open = PROBE, list[Open]()
-    while True:
-        for group, at in pending.take(standing, count):
-            still_open += tightened(question, standing, group, at)
-            if standing.answered:
-                return []
-        if standing.incumbent is not None or not len(pending.lower):
-            return still_open
-        if still_open:
+    count, still_open = FIRST_PROBE, list[Open]()
+    while not standing.found and len(pending.lower):
+        still_open += _tightened(question, standing, pending, count)
+        if still_open and not standing.found:
             best = min(still_open, key=lambda row: row.rank)
             still_open.remove(best)
             solve(question, standing, best)
         count *= 2
+    return still_open + _tightened(question, standing, pending, PROBE)
+
+
+def _tightened(question: Question, standing: Standing, pending: Pending, count: int | None = None) -> list[Open]:
+    """What stays open of the `count` most promising rows, of all without a count."""
+    still_open = list[Open]()
+    for group, at in pending.take(standing, count):
+        if standing.answered:
+            break
+        still_open += tightened(question, standing, group, at)
+    return still_open

@@ -28,15 +28,17 @@ def solve(question: Question, standing: Standing, row: Open) -> None:
         standing.give_up(row.lower)
         return
     standing.counters.solved += 1
+    batch = group.batch([index])
+    model = batch.row(0)
     answer = solve_row(
-        group.row(index),
+        model,
         question.objective.goal,
         least=row.goal_lower,
         most=most,
-        hint=layout_of(group.batch([index]), *row.way) if row.way is not None else None,
+        hint=layout_of(batch, *row.way) if row.way is not None else None,
         deterministic_time=budget.row_deterministic_time,
     )
     if answer.layout is not None:
-        standing.offer(group, index, answer.layout)
+        standing.offer(group, index, model, answer.layout)
     if not answer.closed:
         standing.give_up(max(row.lower, answer.bound * float(question.objective.weight(strategy))))

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,11 @@ from solver.rounding import MEMORY_UNIT, check_exact
 from solver.rows import Rows
 from solver.simplicity import simplicity
 
+SMALL = 1000
+"""Stages of all rows of a group up to which taking rows costs more than working them out."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """Rows of equal shape, with their coefficients by stage class."""
 
@@ -27,7 +31,6 @@ class Group:
     shape: Shape
     rows: Rows
     memory: Memories
-    """Of the instants that can bind."""
     max_time: FloatArray
     """Side constraint on v times the step. (n,)"""
     least: FloatArray
@@ -49,10 +52,25 @@ class Group:
         least: FloatArray = np.minimum.reduce([table.capacity for table in self.memory.values()])
         return least - self.least
 
+    @cached_property
+    def binding(self) -> Memories:
+        """Memory at the instants that can bind; most groups are beaten before anyone asks.
+
+        Raises:
+            BrokenRule: sizes or times beyond what whole numbers hold.
+        """
+        stages, s = self.shape.stages, self.rows.strategy
+        steps, chunks = np.asarray(s.gradient_accumulation_steps), np.asarray(s.virtual_pipeline_stages)
+        ends = [at_ends(table, stages=stages, virtual=chunks, micro_batches=steps) for table in self.memory.values()]
+        for held, time in itertools.product(ends, self.rows.time.values()):
+            check_exact(held, time, layers=self.shape.num_layers, steps=steps * chunks)
+        kept = binding_instants(ends)
+        return {pool: table.at_instants(kept) for pool, table in self.memory.items()}
+
     @property
     def instants(self) -> int:
         """How many instants can bind."""
-        return len(next(iter(self.memory.values())).selector)
+        return len(next(iter(self.binding.values())).selector)
 
     def take(self, index: Any) -> "Group":
         """Some of the rows."""
@@ -66,14 +84,22 @@ class Group:
         )
 
     def batch(self, index: Any) -> Batch:
-        """Integer coefficients by stage of some rows."""
+        """Integer coefficients by stage of some rows; of a small group they are worked out once for all."""
+        small = len(self) * self.shape.stages <= SMALL
+        return self._whole.take(index) if small else self._worked_out(index)
+
+    @cached_property
+    def _whole(self) -> Batch:
+        return self._worked_out(slice(None))
+
+    def _worked_out(self, index: Any) -> Batch:
         problem, shape, s = self.problem, self.shape, self.rows.strategy.take(index)
         steps = np.asarray(s.gradient_accumulation_steps)
         return Batch(
             shape=shape,
             memory=memory_by_stage(
                 problem,
-                {pool: table.take(index) for pool, table in self.memory.items()},
+                {pool: table.take(index) for pool, table in self.binding.items()},
                 stages=shape.stages,
                 virtual=np.asarray(s.virtual_pipeline_stages),
                 micro_batches=steps,
@@ -130,7 +156,7 @@ def _group(
     problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray, key: list[int]
 ) -> Group:
     stages, virtual, even, mixed, recompute, offload, offloads, interval = key
-    model, s = problem.job.model, rows.strategy
+    model = problem.job.model
     shape = Shape(
         stages=stages,
         virtual=virtual,
@@ -143,18 +169,12 @@ def _group(
         offloads=bool(offloads),
         needs_full=bool(interval),
     )
-    steps = np.asarray(s.gradient_accumulation_steps)
-    chunks = np.asarray(s.virtual_pipeline_stages)
-    ends = [at_ends(table, stages=stages, virtual=chunks, micro_batches=steps) for table in memory.values()]
-    for held, time in itertools.product(ends, rows.time.values()):
-        check_exact(held, time, layers=model.num_hidden_layers, steps=steps * virtual)
-    kept = binding_instants(ends)
     return Group(
         problem=problem,
         shape=shape,
         rows=rows,
-        memory={pool: table.at_instants(kept) for pool, table in memory.items()},
+        memory=memory,
         max_time=max_time,
         least=least,
-        simplicity=simplicity(s),
+        simplicity=simplicity(rows.strategy),
     )

@@ -13,7 +13,7 @@ from solver.caps import Caps
 from solver.dominance import Pruning
 from solver.groups import Group
 from solver.incumbent import MARGIN, Incumbent, beaten, cutoff
-from solver.layout import Layout, cost, expressible
+from solver.layout import Layout, Row, cost, expressible
 from solver.objectives import Objective
 from solver.problem import Problem, Progress
 from solver.rounding import goal_limit
@@ -108,6 +108,11 @@ class Standing:
         return above | (lower >= float(self.incumbent.value))
 
     @property
+    def found(self) -> bool:
+        """Whether there is an incumbent."""
+        return self.incumbent is not None
+
+    @property
     def answered(self) -> bool:
         """Whether any configuration will do and there is one."""
         return self.question.goal == "feasible" and self.incumbent is not None
@@ -123,9 +128,9 @@ class Standing:
         simplicity = int(row.group.simplicity[row.index])
         return cutoff(self.question.objective, strategy, simplicity, row.key, self.incumbent)
 
-    def offer(self, group: Group, index: int, layout: Layout) -> bool:
-        """Make a layout the incumbent if it is feasible and better; says whether it is feasible."""
-        row, objective = group.row(index), self.question.objective
+    def offer(self, group: Group, index: int, row: Row, layout: Layout) -> bool:
+        """Make a layout of a row the incumbent if it is feasible and better; says whether it is feasible."""
+        objective = self.question.objective
         paid = cost(row, layout)
         if not (paid.fits and expressible(row, layout)):
             return False
