@@ -83,7 +83,7 @@ def test_the_documented_estimate_works(http: httpx2.Client) -> None:
 
 
 def test_an_unknown_device_is_refused_with_a_suggestion(http: httpx2.Client) -> None:
-    bad = {**SMALL, "cluster": {"pools": [{"device": "a100-sxm-80g"}]}}
+    bad = {**SMALL, "cluster": {"pools": [{"device": "a100-sxn-80gb"}]}}
     answer = http.post("/v1/plans", json=bad, headers=WAIT)
     assert answer.status_code == 422
     assert "did you mean a100-sxm-80gb" in answer.json()["detail"]
