@@ -39,15 +39,20 @@ def host_rank_bytes(pieces: Pieces, calibration: Calibration) -> Any:
     if setting.job.device.kind == "cpu":
         return np.zeros_like(setting.tensor)  # its memory is the device's own
     loading, after = _loading_and_after(pieces, calibration)
-    fits = np.asarray(setting.job.pool.gpus_per_node * loading <= host_usable_bytes(pieces, calibration))
+    fits = np.asarray(_node_ranks(setting) * loading <= host_usable_bytes(pieces, calibration))
     return choose(fits, after, np.maximum(loading, after))
 
 
 def load_node_bytes(pieces: Pieces, calibration: Calibration) -> Any:
-    """Host bytes of a full node while weights are loaded."""
+    """Host bytes of the fullest node while weights are loaded."""
     if pieces.setting.job.device.kind == "cpu":
         return np.zeros_like(pieces.setting.tensor)
-    return pieces.setting.job.pool.gpus_per_node * _loading_and_after(pieces, calibration)[0]
+    return _node_ranks(pieces.setting) * _loading_and_after(pieces, calibration)[0]
+
+
+def _node_ranks(setting: Setting) -> Any:
+    """Ranks of the job on its fullest node: all of them where they fill none."""
+    return np.minimum(setting.strategy.world_size, setting.job.pool.gpus_per_node)
 
 
 def _loading_and_after(pieces: Pieces, calibration: Calibration) -> tuple[Any, Any]:
