@@ -19,7 +19,7 @@ from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, TimeTable
 from solver import verify as _verify
 from solver.arrangement import Arrangement, Use, arrangements
-from solver.bounds.pools import arrangement_floor, device_ticks
+from solver.bounds.pools import arrangement_floor, device_bytes, device_ticks
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached
@@ -96,6 +96,8 @@ class _Pools:
     progress: Progress | None
     ticks: dict[int, float]
     """Device time of each pool for one sequence, at the least; 0 where nothing is known of it (injected prices)."""
+    bytes: tuple[float, dict[int, float]]
+    """What all devices must hold together, and what one of each pool holds."""
     counters: Counters = field(default_factory=Counters)
     known: dict[Use, tuple[BackendSpace, ...]] = field(default_factory=dict)
     raw: int = 0
@@ -127,11 +129,13 @@ class _Pools:
         limits, stated = self.problem.limits, self.problem.domains.values.get("gpus")
         whole = self.problem.objectives[0] == "memory"
         low, high = limits.min_gpus or 1, limits.max_gpus or self.problem.job.cluster.gpus
+        need, holds = self.bytes
         wishes = [wish for wish in self.problem.requirements if wish.key == "gpus"]
         return tuple(
             arrangement
             for arrangement in arrangements(self.problem.job.cluster, whole=whole)
             if low <= arrangement.gpus <= high
+            and need <= sum(count * holds[pool] for pool, count in arrangement.parts)
             and (stated is None or arrangement.gpus in stated)
             and all(wish.admits(arrangement.gpus) for wish in wishes)
         )
@@ -147,10 +151,12 @@ def solve_pools(
         VerificationFailed: the scalar ledger contradicts the winner.
     """
     halves = prices(pricing)
-    ticks = dict.fromkeys(problem.pools, 0.0)
+    ticks, needed = dict.fromkeys(problem.pools, 0.0), (0.0, dict.fromkeys(problem.pools, 0.0))
     if pricing is None and pruning.topology_floor:
         ticks = device_ticks(problem, halves.time)
-    pools = _Pools(problem, _Remembered(halves), pruning, progress, ticks)
+    if pricing is None and pruning.necessary_memory:
+        needed = device_bytes(problem, halves.memory)
+    pools = _Pools(problem, _Remembered(halves), pruning, progress, ticks, needed)
     chain = [goal.name for goal in objectives(_priced(problem))]
     offered, values, last = pools.offered(), list[Achieved](), None
     for name in chain:

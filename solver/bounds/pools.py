@@ -1,25 +1,28 @@
 """What the devices of pools can do at best: a floor for every arrangement, before any of its rows is enumerated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from cost_models.arrays import IntArray
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.placement import in_pool
-from cost_models.specs.choices import BACKENDS, PRECISIONS
+from cost_models.specs.choices import BACKENDS, PRECISIONS, Backend
 from cost_models.strategy import Strategy
-from cost_models.table import TimeTable
+from cost_models.table import MemoryTable, TimeTable
 from solver.arrangement import Arrangement
 from solver.bounds.topology import lightest
 from solver.objectives import Objective
 from solver.problem import Problem
 from solver.rounding import TICK_SECONDS
 from solver.rows import layer_counts
-from solver.space import feature_columns
+from solver.space import backend_space, feature_columns
 
+SLACK: Final = 1 - 1e-9
+"""Rounding of floats may not rule out an arrangement."""
 MANY: Final = 2**20
 """Sequences in a micro-batch at which what does not grow with them no longer counts."""
 
@@ -35,7 +38,7 @@ def device_ticks(problem: Problem, price: Callable[[Job, Strategy, Calibration],
         asked = replace(problem, arrangement=Arrangement(0, ((pool, 1),)))
         best = np.inf
         for backend in asked.backends:
-            strategy = _alone(asked, BACKENDS.index(backend))
+            strategy = lightest(_alone(asked, backend, feature_columns(asked), MANY))
             if len(strategy):
                 table = price(in_pool(problem.job, pool), strategy, problem.calibration)
                 best = min(best, float((table.layer.min(axis=2) @ layer_counts(problem.job)).min()) / MANY)
@@ -43,9 +46,32 @@ def device_ticks(problem: Problem, price: Callable[[Job, Strategy, Calibration],
     return found
 
 
-def _alone(problem: Problem, backend: int) -> Strategy:
-    """One rank, for every way to compute a micro-batch that is on offer."""
-    columns = feature_columns(problem)
+def device_bytes(
+    problem: Problem, price: Callable[[Job, Strategy, Calibration, float], MemoryTable]
+) -> tuple[float, dict[int, float]]:
+    """What all devices together must hold at the least, and what one device of each pool holds at most. [bytes]
+
+    The states of all layers once, as one rank alone holds them: splitting them over ranks takes nothing away, and
+    replicas, activations and the ends of the model add to them.
+    """
+    need, holds = np.inf, {}
+    for pool in problem.pools:
+        asked = replace(problem, arrangement=Arrangement(0, ((pool, 1),)))
+        holds[pool] = 0.0
+        for backend in asked.backends:
+            strategy = _alone(asked, backend, backend_space(asked, backend).features, 1)
+            if not len(strategy):
+                continue
+            table = price(in_pool(problem.job, pool), strategy, problem.calibration, problem.oom_risk)
+            saved = table.offload_saving * (np.asarray(strategy.optimizer_offload) > 0)[:, None]
+            held = np.einsum("nji,j->ni", table.layer - saved[:, :, None], layer_counts(problem.job))
+            need = min(need, float(held.max(axis=1).min()))
+            holds[pool] = max(holds[pool], float(table.capacity.max()))
+    return need * SLACK, holds
+
+
+def _alone(problem: Problem, backend: Backend, columns: Mapping[str, IntArray], sequences: int) -> Strategy:
+    """One rank with a micro-batch of so many sequences, for every set of features."""
     device = problem.job.cluster.pools[problem.pools[0]].device
     able = [device.multiplies(name) for name in PRECISIONS]
     columns = {name: column[np.array(able)[columns["precision"]]] for name, column in columns.items()}
@@ -58,7 +84,7 @@ def _alone(problem: Problem, backend: int) -> Strategy:
         ),
         one,
     )  # fmt: skip
-    return lightest(Strategy(backend=one * backend, micro_batch_size=one * MANY, **degrees, **columns))
+    return Strategy(backend=one * BACKENDS.index(backend), micro_batch_size=one * sequences, **degrees, **columns)
 
 
 def arrangement_floor(problem: Problem, arrangement: Arrangement, goal: Objective, ticks: dict[int, float]) -> float:
