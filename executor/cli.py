@@ -75,6 +75,33 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     check(report)
 
 
+@app.command()
+def probe(
+    processes: Annotated[int | None, typer.Option(min=1, help="default: one a GPU; 2 without GPUs")] = None,
+    memory: Annotated[str | None, typer.Option(help="cap of each process on a CPU, such as 2GiB")] = None,
+    name: Annotated[str, typer.Option(help="of the device in plans")] = "cpu-probe",
+    out: Annotated[Path, typer.Option(help="file for `cluster: {device: FILE}`")] = Path("probe.yaml"),
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Read this node and measure it with the job's own number of processes."""
+    from cost_models.units import parse_bytes
+    from executor.probing import default_processes, write_pool
+    from executor.probing import probe as measure
+
+    cap = None if memory is None else parse_bytes(memory)
+    found = measure(processes or default_processes(), name=name, memory_bytes=cap, output=sys.stderr)
+    write_pool(found, out)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+        return
+    from rich.console import Console
+
+    from executor.screen import show_probe
+
+    show_probe(found, Console())
+    typer.echo(f"written: {out}")
+
+
 def _print_launch(launch: Launch, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(launch.to_dict(), indent=2))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 PLAN: Final = "MESHWRIGHT_PLAN"
@@ -39,3 +40,10 @@ def child_environment(
         if name in INHERITED or name in named or name.startswith(INHERITED_PREFIXES)
     }
     return kept | dict(added or {})
+
+
+def python_path() -> str:
+    """The caller's PYTHONPATH behind the directory this package is in: a checkout runs uninstalled too."""
+    ours = str(Path(__file__).resolve().parent.parent)
+    theirs = os.environ.get("PYTHONPATH")
+    return os.pathsep.join((ours, theirs)) if theirs else ours

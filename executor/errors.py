@@ -5,6 +5,9 @@ MeshwrightError                     cost_models
    ├─ PlanRefused                   this plan cannot be run here; the message names both sides
    │  └─ PlanInfeasible             the plan says that nothing fits
    ├─ MissingExtra                  a package of the extra `[executor]` is not installed
+   ├─ ProbeFailed                   the node could not be measured
+   ├─ ServiceAway                   the service did not answer; what was sent is kept
+   ├─ ServiceRefused                the service answered with an error
    └─ RunFailed                     the launched processes ended badly
 
 Each message is one line.
@@ -35,3 +38,15 @@ class MissingExtra(ExecutorError):
 
 class RunFailed(ExecutorError):
     """The launched processes ended with an error or were stopped."""
+
+
+class ProbeFailed(ExecutorError):
+    """The node could not be measured."""
+
+
+class ServiceAway(ExecutorError):
+    """The service cannot be reached or is overloaded: worth another try later."""
+
+
+class ServiceRefused(ExecutorError):
+    """The service answered that the request is wrong: another try would end the same."""

@@ -171,8 +171,8 @@ def prepare(plan: Plan, deepspeed_config: str | None, script: Script, options: L
         environment.REPORT: str(directory / "reports"),
         environment.WARMUP_STEPS: str(options.measuring.warmup_steps),
         environment.TIMED_STEPS: str(options.measuring.timed_steps),
-        "PYTHONPATH": _python_path(),
-        **(_cpu_environment(each) if cpu else {}),
+        "PYTHONPATH": environment.python_path(),
+        **(cpu_environment(each) if cpu else {}),
     }
     return Launch(
         argv=(
@@ -196,14 +196,7 @@ def _recommended(plan: Plan) -> dict[str, str]:
     return {name: value for name, value in recommended.items() if name in environment.RECOMMENDABLE}
 
 
-def _python_path() -> str:
-    """The caller's PYTHONPATH behind the directory this package is in: a checkout runs uninstalled too."""
-    ours = str(Path(__file__).resolve().parent.parent)
-    theirs = os.environ.get("PYTHONPATH")
-    return os.pathsep.join((ours, theirs)) if theirs else ours
-
-
-def _cpu_environment(processes: int) -> dict[str, str]:
+def cpu_environment(processes: int) -> dict[str, str]:
     """What processes need to share the cores of a CPU node and to show their memory."""
     threads = max(1, len(os.sched_getaffinity(0)) // processes)
     return {

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from cost_models.units import GIB
 from executor.launch import Launch
+from executor.probing import Probe
 from executor.report import Comparison, RunReport
 
 
@@ -42,6 +43,24 @@ def show_launch(launch: Launch, console: Console) -> None:
     console.print("environment:", *added, sep="\n  ", markup=False, soft_wrap=True)
     for name in launch.files:
         console.print(f"file: {launch.directory / name}", markup=False, soft_wrap=True)
+
+
+def show_probe(probe: Probe, console: Console) -> None:
+    """What the node is, then a table of rates and one of collectives."""
+    node, figures = probe.node, probe.figures
+    gpus = ", ".join(gpu.name for gpu in node.gpus) or "no GPU"
+    console.print(f"{node.cpu}, {node.cores} cores, {node.memory_bytes / GIB:.1f} GiB, {gpus}", markup=False)
+    for kind, by in figures.matmul.items():
+        shown = ", ".join(f"{shape}: {rate / 1e9:.4g}" for shape, rate in by.items())
+        console.print(f"{kind} matmul [GFLOP/s] {shown}", markup=False)
+    console.print(f"memory copy {figures.copy_bytes_per_second / 1e9:.3g} GB/s")
+    for collective, fit in figures.collectives.items():
+        console.print(
+            f"{collective}: {fit.alpha_seconds * 1e6:.3g} us a step, {fit.bytes_per_second / 1e9:.3g} GB/s, "
+            f"error {fit.median_error:.0%} median, {fit.max_error:.0%} at most"
+        )
+    for note in node.notes:
+        console.print(f"note: {note}", markup=False)
 
 
 def _name(line: Comparison) -> str:

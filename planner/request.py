@@ -98,18 +98,36 @@ class PlanRequest(Spec):
 
 
 def inline_files(data: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The request with `model.config` read from its file, relative to `base`: self-contained, fit for the wire.
+    """The request with the files that it names read in, relative to `base`: self-contained, fit for the wire.
+
+    `model.config` may name a config.json; a pool's `device` may name a file that holds a pool, as a probe writes it,
+    whose numbers stand where the request states none. `cluster: {device: FILE}` is a cluster of that one pool.
 
     Raises:
         RequestUnreadable: no such file, or no JSON object in it.
     """
-    model = data.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("config"), str):
-        return data
-    path = base / model["config"]
-    if path.is_dir():
-        path = path / "config.json"
-    return {**data, "model": {**model, "config": read_file(path)}}
+    model, cluster = data.get("model"), data.get("cluster")
+    if isinstance(model, dict) and isinstance(model.get("config"), str):
+        path = base / model["config"]
+        config = read_file(path / "config.json" if path.is_dir() else path)
+        data = {**data, "model": {**model, "config": config}}
+    if isinstance(cluster, dict) and _names_file(cluster):
+        cluster = {"pools": [cluster]}
+    if isinstance(cluster, dict) and isinstance(cluster.get("pools"), list):
+        pools = [{**read_file(base / pool["device"]), **_stated(pool)} if _names_file(pool) else pool
+                 for pool in cluster["pools"]]  # fmt: skip
+        data = {**data, "cluster": {**cluster, "pools": pools}}
+    return data
+
+
+def _names_file(pool: Any) -> bool:
+    """Whether a pool's device is a path, which no name of the catalogue looks like."""
+    named = pool.get("device") if isinstance(pool, dict) else None
+    return isinstance(named, str) and named.endswith((".yaml", ".yml", ".json"))
+
+
+def _stated(pool: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in pool.items() if key != "device"}
 
 
 def load_request(path: Path) -> dict[str, Any]:

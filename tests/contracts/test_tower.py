@@ -30,7 +30,9 @@ THIRD_PARTY: dict[str, set[str]] = {
     }
     | TYPED_SETTINGS
     | TERMINAL,
-    "executor": {"torch", "deepspeed", "transformers", "psutil", "httpx2", "packaging"} | TYPED_SETTINGS | TERMINAL,
+    "executor": {"torch", "deepspeed", "transformers", "psutil", "pynvml", "httpx2", "numpy"}
+    | TYPED_SETTINGS
+    | TERMINAL,
 }
 HEAVY = ("ortools", "fastapi", "sqlalchemy", "torch", "deepspeed", "transformers", "scipy", "pandas")
 LIGHT: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from executor.deepspeed_config import adapted_to_cpu, exported
-from executor.launch import _cpu_environment
+from executor.launch import cpu_environment
 from tests.scale import FULL
 from tests.unit.executor.plans import configuration, feasible
 
@@ -90,7 +90,7 @@ def train(directory: Path, processes: int, cases: dict[str, dict[str, Any]]) -> 
     done = subprocess.run(
         [sys.executable, *command, "cases.json", "found.json"],
         cwd=directory,
-        env={**os.environ, **_cpu_environment(processes), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **cpu_environment(processes), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

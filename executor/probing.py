@@ -1,0 +1,72 @@
+"""`meshwright-exec probe`: start the measuring processes, write what they found as a pool."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from cost_models.specs.base import Spec
+from executor import environment
+from executor.device import devices_here
+from executor.errors import ProbeFailed
+from executor.files import write_text
+from executor.launch import Nodes, cpu_environment, require_packages, torchrun_arguments
+from executor.probe.node import Node, read_node
+from executor.probe.pool import pool_of
+from executor.probe.worker import Figures
+from executor.processes import run_group
+
+
+class Probe(Spec):
+    """A node, its measured figures, and the pool that a request names."""
+
+    node: Node
+    figures: Figures
+    pool: dict[str, Any]
+
+
+def probe(processes: int, *, name: str, memory_bytes: int | None, output: TextIO) -> Probe:
+    """Measure with `processes` processes.
+
+    Raises:
+        ProbeFailed: they ended badly, or the node has fewer GPUs.
+    """
+    require_packages("torch")
+    node = read_node()
+    busy = os.getloadavg()[0]
+    if busy > node.cores / 2:
+        note = f"{busy:.1f} processes were running on {node.cores} cores before the measurement: rates are too low"
+        node = node.model_copy(update={"notes": (*node.notes, note)})
+    gpu = devices_here().gpu
+    if gpu and node.gpus and len(node.gpus) < processes:
+        raise ProbeFailed(f"{processes} processes were asked for, this node has {len(node.gpus)} GPU(s)")
+    with tempfile.TemporaryDirectory(prefix="meshwright-probe-") as folder:
+        found = Path(folder) / "figures.json"
+        added = {"PYTHONPATH": environment.python_path(), **({} if gpu else cpu_environment(processes))}
+        # Freed blocks stay: page faults would be measured with every product.
+        added = {key: value for key, value in added.items() if not key.startswith("MALLOC_")}
+        command = [sys.executable, "-m", "executor.torchrun", *torchrun_arguments(processes, Nodes())]
+        status = run_group(
+            [*command, "-m", "executor.probe.worker", str(found)],
+            environment.child_environment(added=added),
+            Path.cwd(),
+            output,
+        )
+        if status or not found.is_file():
+            raise ProbeFailed(f"the measuring processes ended with status {status}; their output is above")
+        figures = Figures.model_validate_json(found.read_bytes())
+    return Probe(node=node, figures=figures, pool=pool_of(node, figures, name=name, memory_bytes=memory_bytes))
+
+
+def default_processes() -> int:
+    """A process for each GPU, else two: the smallest cluster."""
+    return len(read_node().gpus) or min(2, len(os.sched_getaffinity(0)))
+
+
+def write_pool(probe_: Probe, path: Path) -> Path:
+    """The file that `cluster: {device: PATH}` reads."""
+    head = f"# Measured by meshwright-exec probe on {probe_.node.hostname}.\n"
+    return write_text(path, head + yaml.safe_dump(probe_.pool, sort_keys=False, width=110))
