@@ -2,6 +2,7 @@
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,16 @@ from planner.errors import ExportUnsupported
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE = 1, 2, 3
 EXIT_INTERRUPTED = EXIT_ERROR
+
+
+class Launcher(StrEnum):
+    """Who starts the processes; all but torchrun are asked to run `meshwright-exec run` on every node."""
+
+    torchrun = "torchrun"
+    slurm = "slurm"
+    kubernetes = "kubernetes"
+    pytorchjob = "pytorchjob"
+
 
 app = typer.Typer(
     name="meshwright-exec",
@@ -43,6 +54,9 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     timed_steps: Annotated[int, typer.Option(min=1, help="steps whose median is the step time")] = 10,
     pass_env: Annotated[list[str] | None, typer.Option(metavar="NAME", help="variable the training inherits")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would run, start nothing")] = False,
+    launcher: Annotated[Launcher, typer.Option(help="who starts the processes")] = Launcher.torchrun,
+    image: Annotated[str | None, typer.Option(help="container image, for Kubernetes")] = None,
+    time_limit: Annotated[str | None, typer.Option(metavar="[D-]H:M:S", help="for Slurm")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Launch a training under a plan and print predicted against measured.
@@ -50,15 +64,27 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     `{deepspeed_config}` in the script's arguments stands for the DeepSpeed configuration written from the plan; the
     script also finds it in MESHWRIGHT_DEEPSPEED_CONFIG, and the plan in MESHWRIGHT_PLAN.
     """
-    from executor.run import check, default_directory, execute, prepare_run
+    from executor.run import check, default_directory, execute, prepare_run, read_plan, submit
 
+    directory = (out or default_directory()).absolute()
     options = LaunchOptions(
-        directory=(out or default_directory()).absolute(),
+        directory=directory / f"node-{node_rank}" if nodes > 1 and launcher is Launcher.torchrun else directory,
         nodes=Nodes(count=nodes, rank=node_rank, processes=processes, rendezvous=rendezvous),
         measuring=Measuring(warmup_steps=warmup_steps, timed_steps=timed_steps),
         passed=tuple(pass_env or ()),
     )
-    prepared = prepare_run(plan, Script(path=Path(script[0]), arguments=tuple(script[1:])), options)
+    asked = Script(path=Path(script[0]), arguments=tuple(script[1:]))
+    if launcher is not Launcher.torchrun:
+        from executor.launchers import BatchOptions, batch_launch
+
+        batch = BatchOptions(image=image, time_limit=time_limit)
+        job = batch_launch(read_plan(plan), asked, options, launcher.value, batch)
+        if dry_run:
+            _print_launch(job, as_json=as_json)
+        else:
+            submit(job)
+        return
+    prepared = prepare_run(plan, asked, options)
     if dry_run:
         _print_launch(prepared.launch, as_json=as_json)
         return

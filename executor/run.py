@@ -1,6 +1,8 @@
 """Run a plan: read it, prepare the launch, start it, join what was measured."""
 
 import json
+import shutil
+import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,6 +106,25 @@ def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
     )
     report.write(launch.directory / "report.json")
     return report
+
+
+def submit(launch: Launch) -> None:
+    """Write a batch system's files and hand them to it; its answer goes to the terminal.
+
+    Raises:
+        PlanRefused: its command is not installed here, or the directory is not empty.
+        RunFailed: it refused the job.
+    """
+    if shutil.which(launch.argv[0]) is None:
+        raise PlanRefused(f"{launch.argv[0]} is not installed here; --dry-run prints what it would be given")
+    if launch.directory.is_dir() and any(launch.directory.iterdir()):
+        raise PlanRefused(f"{launch.directory} is not empty; give every run a directory of its own")
+    private_directory(launch.directory)
+    for name, text in launch.files.items():
+        write_text(launch.directory / name, text)
+    status = subprocess.run(launch.argv, cwd=launch.cwd, check=False).returncode  # an argument list, never a shell
+    if status:
+        raise RunFailed(f"{launch.argv[0]} ended with status {status}; its files are in {launch.directory}")
 
 
 def check(report: RunReport) -> None:

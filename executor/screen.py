@@ -39,10 +39,13 @@ def show_launch(launch: Launch, console: Console) -> None:
     """What would run: the command, the environment added, the files."""
     console.print("the model is wrapped by:", *launch.wrapping, sep="\n  ", markup=False, soft_wrap=True)
     console.print("command:", *launch.argv, sep="\n  ", markup=False, soft_wrap=True)
-    added = (f"{name}={value}" for name, value in sorted(launch.added.items()))
-    console.print("environment:", *added, sep="\n  ", markup=False, soft_wrap=True)
-    for name in launch.files:
+    if launch.added:
+        added = (f"{name}={value}" for name, value in sorted(launch.added.items()))
+        console.print("environment:", *added, sep="\n  ", markup=False, soft_wrap=True)
+    for name, text in launch.files.items():
         console.print(f"file: {launch.directory / name}", markup=False, soft_wrap=True)
+        if name.startswith("job."):
+            console.print(text, markup=False, soft_wrap=True, highlight=False)
 
 
 def show_probe(probe: Probe, console: Console) -> None:
