@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ def _shipped(folder: str, suffix: str = ".yaml") -> tuple[Traversable, ...]:
     return tuple(sorted((f for f in root.iterdir() if f.name.endswith(suffix)), key=lambda f: f.name))
 
 
+@lru_cache(maxsize=4096)
 def spelling(name: str) -> str:
     """The form in which names are compared: lower case, one dash for every gap, no vendor or product line in front, no
     board behind, sizes in `gb`.

@@ -6,6 +6,7 @@ Counts, shards, LoRA targets and 4-bit storage are all sums over this list, so n
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -140,11 +141,13 @@ def norm_weights(model: ModelSpec) -> tuple[Weight, ...]:
     return tuple(w for i in range(model.norms_per_layer) for w in _norm(model, f"norm_{i}", model.hidden_size))
 
 
+@lru_cache(maxsize=1024)
 def layer_weights(model: ModelSpec, kind: LayerKind) -> tuple[Weight, ...]:
     """Every weight of one layer of a kind."""
     return attention_weights(model) + mlp_weights(model, kind) + norm_weights(model)
 
 
+@lru_cache(maxsize=1024)
 def embedding_weights(model: ModelSpec) -> tuple[Weight, ...]:
     """What the first stage holds beside its layers."""
     h = model.hidden_size
@@ -165,6 +168,7 @@ def embedding_weights(model: ModelSpec) -> tuple[Weight, ...]:
     return tuple(weights)
 
 
+@lru_cache(maxsize=1024)
 def head_weights(model: ModelSpec) -> tuple[Weight, ...]:
     """What the last stage holds beside its layers; the output matrix of a tied model counts in the embedding."""
     h = model.hidden_size

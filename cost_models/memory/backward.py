@@ -10,7 +10,7 @@ import numpy as np
 from cost_models.arrays import choose
 from cost_models.memory import eager, megatron
 from cost_models.memory.activations import FULL, NONE, SELECTIVE, Moment, boundary_bytes, saved_bytes
-from cost_models.memory.overheads import gathered_bytes, gathering, kept_gathered
+from cost_models.memory.overheads import gathering, kept_gathered
 from cost_models.memory.pieces import Pieces
 from cost_models.memory.setting import Setting, Terms, larger, merged, once, total
 from cost_models.memory.sharding import local
@@ -137,7 +137,7 @@ def _gathered(pieces: Pieces, kind: int, *, first: bool) -> Terms:
     """One gathered layer, and the reduction of the layer after it when the first is in backward."""
     setting, held = pieces.setting, pieces.layers[kind]
     root = gathering(setting, "root_group")
-    live = root * gathered_bytes(setting, held)
+    live = root * pieces.gathered_layers[kind]
     reduction = root * _reduced_at_once(setting) * (held.trained + held.expert)
     if first:
         return {"live_parameters": live, "buckets": reduction}
@@ -163,7 +163,7 @@ def _layer_before(pieces: Pieces, kind: int, mode: int) -> Terms:
     freed = boundary_bytes(setting) if mode == FULL else saved_bytes(pieces.saved[kind][EAGER], mode) * setting.tokens
     return {
         "recompute_boundary" if mode == FULL else "activations": -root * freed,
-        "live_parameters": root * (1.0 - kept_gathered(setting)) * gathered_bytes(setting, held),
+        "live_parameters": root * (1.0 - kept_gathered(setting)) * pieces.gathered_layers[kind],
         "buckets": root * _reduced_at_once(setting) * (held.trained + held.expert),
         "gradients": root * fresh * pieces.layer_states[kind].gradients["gradients"],
     }

@@ -22,13 +22,10 @@ from cost_models.memory.options import evaluation_score_bytes, option_terms
 from cost_models.memory.overheads import (
     accumulated_copies,
     buckets_linger,
-    budget_bytes,
     flattened_copies,
-    gathered_bytes,
     gathering,
     keeps_buckets,
     kept_gathered,
-    small_bytes,
 )
 from cost_models.memory.pieces import WITH_EMBEDDING, WITH_HEAD, Pieces
 from cost_models.memory.setting import Setting, Terms, merged, once, scaled
@@ -77,9 +74,9 @@ def layer_terms(pieces: Pieces, kind: int, instant: int) -> Terms:
     stepping = 1.0 if instant in (STEP, FIRST_STEP) else choose(setting.offloads_gradients, 1.0, 0.0)
     parts.append(scaled(s.step, stepping))
     if instant in (LOSS, BACKWARD_LAST):
-        parts.append({"live_parameters": kept_gathered(setting) * gathered_bytes(setting, pieces.layers[kind])})
+        parts.append({"live_parameters": kept_gathered(setting) * pieces.gathered_layers[kind]})
     if instant != LOAD:
-        parts.append({"live_parameters": small_bytes(setting, pieces.layers[kind])})
+        parts.append({"live_parameters": pieces.small(kind)})
     return merged(*parts)
 
 
@@ -176,20 +173,13 @@ def _gathered(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     setting = pieces.setting
     if instant not in (*_COMPUTING, END_OF_BACKWARD, EVALUATION):
         return {}
-    root = gathering(setting, "root_group")
-    ends: Any = 0.0
-    gradients: Any = 0.0
-    if stage_class in WITH_EMBEDDING:
-        ends = ends + gathered_bytes(setting, pieces.embedding)
-    if stage_class in WITH_HEAD:
-        ends = ends + gathered_bytes(setting, pieces.head(stage_class))
-        gradients = setting.compute * pieces.head(stage_class).trained
     if instant == END_OF_BACKWARD:
-        return {"live_parameters": budget_bytes(setting, pieces.layers, pieces.whole)}
-    live = root * ends + budget_bytes(setting, pieces.layers, pieces.whole)
-    terms = {"live_parameters": live}
+        return {"live_parameters": pieces.gathered_budget}
+    root = gathering(setting, "root_group")
+    terms = {"live_parameters": root * pieces.gathered_ends(stage_class) + pieces.gathered_budget}
     if instant in (BACKWARD_LAST, BACKWARD_FIRST):
-        terms["gradients"] = root * gradients
+        trained = pieces.head(stage_class).trained if stage_class in WITH_HEAD else 0.0
+        terms["gradients"] = root * (setting.compute * trained)
     return terms
 
 

@@ -10,7 +10,7 @@ from cost_models.arrays import choose, somewhere
 from cost_models.calibration import Calibration
 from cost_models.memory import eager, megatron
 from cost_models.memory.activations import Saved
-from cost_models.memory.overheads import bucket_bytes, gathered_bytes, workspace_terms
+from cost_models.memory.overheads import bucket_bytes, budget_bytes, gathered_bytes, small_bytes, workspace_terms
 from cost_models.memory.setting import Setting, Terms, once
 from cost_models.memory.sharding import Held, embedding_held, head_held, layer_held
 from cost_models.memory.states import States, states
@@ -115,9 +115,34 @@ class Pieces:
         return {name: self.chosen(one.get(name, 0.0), other.get(name, 0.0)) for name in dict.fromkeys([*one, *other])}
 
     @cached_property
+    def gathered_layers(self) -> tuple[Any, ...]:
+        """One layer's weights, gathered, by kind. [bytes]"""
+        return tuple(gathered_bytes(self.setting, held) for held in self.layers)
+
+    @cached_property
+    def gathered_budget(self) -> Any:
+        """Gathered weights of a back end that keeps a budget of them. [bytes]"""
+        return budget_bytes(self.setting, self.layers, self.whole)
+
+    @once
+    def gathered_ends(self, stage_class: int) -> Any:
+        """Weights of embedding and head of a stage class, gathered. [bytes]"""
+        ends: Any = 0.0
+        if stage_class in WITH_EMBEDDING:
+            ends = ends + gathered_bytes(self.setting, self.embedding)
+        if stage_class in WITH_HEAD:
+            ends = ends + gathered_bytes(self.setting, self.head(stage_class))
+        return ends
+
+    @once
+    def small(self, kind: int) -> Any:
+        """Small tensors of one layer that stay whole on every rank. [bytes]"""
+        return small_bytes(self.setting, self.layers[kind])
+
+    @cached_property
     def largest_layer(self) -> Any:
         """The largest layer's weights, gathered. [bytes]"""
         largest: Any = 0.0
-        for held in self.layers:
-            largest = np.maximum(largest, gathered_bytes(self.setting, held))
+        for gathered in self.gathered_layers:
+            largest = np.maximum(largest, gathered)
         return largest

@@ -6,7 +6,7 @@ Ranks are ordered tensor, context, data, pipeline: a group of `size` ranks that 
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from cost_models.specs.cluster import LinkSpec
 from cost_models.time.frame import Frame, device_keys, once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """Ranks that communicate."""
 
@@ -32,6 +32,12 @@ class Group:
     """Rate of one member across nodes. [bytes/s]"""
     link_latency: float
     network_latency: float
+
+    @cached_property
+    def latency(self) -> Any:
+        """Of one pass of a message over all members. [s]"""
+        k = self.nodes
+        return choose(k > 1, hops(k) * self.network_latency, 0.0) + hops(self.per_node) * self.link_latency
 
 
 def group(frame: Frame, size: Any, stride: Any) -> Group:
@@ -146,8 +152,7 @@ def reduce_scatter_seconds(group: Group, size: Any) -> Any:
     q, k = group.per_node, group.nodes
     inside = (q - 1) / q * size / group.link_rate
     across = (k - 1) / k * size / (q * group.network_rate)
-    latency = choose(k > 1, hops(k) * group.network_latency, 0.0) + hops(q) * group.link_latency
-    return np.maximum(inside, across) + latency
+    return np.maximum(inside, across) + group.latency
 
 
 def all_reduce_seconds(group: Group, size: Any) -> Any:
