@@ -221,7 +221,7 @@ def padded_vocabulary(model: ModelSpec, tensor_parallel: Any, multiple: int = 12
 
     Source: Megatron-LM `--make-vocab-size-divisible-by` (128).
     """
-    return round_up(model.vocab_size, multiple * np.asarray(tensor_parallel))
+    return round_up(model.vocab_size, multiple * np.asarray(tensor_parallel)[()])
 
 
 def local_parameters(
@@ -239,7 +239,7 @@ def local_parameters(
     are fewer than tensor-parallel ranks. Source: Megatron-LM `tensor_parallel/layers.py`; GQA replication
     `attention.py` (num_query_groups_per_partition).
     """
-    tp = np.asarray(tensor_parallel)
+    tp = np.asarray(tensor_parallel)[()]
     total: Array = np.zeros(np.broadcast(tp, np.asarray(expert_parallel)).shape)
     for w in weights:
         size, bias = w.out_features * max(w.in_features, 1), w.out_features if w.bias else 0

@@ -85,4 +85,4 @@ def boundary_bytes(setting: Setting) -> Array:
     """
     width = choose(setting.autocast, 4.0, setting.activation)
     boundary = width * setting.model.hidden_size * setting.tokens / setting.sequence_shards
-    return boundary / np.maximum(np.asarray(setting.strategy.recompute_interval), 1)  # type: ignore[no-any-return]
+    return boundary / np.maximum(setting.column("recompute_interval"), 1)  # type: ignore[no-any-return]

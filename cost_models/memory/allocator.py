@@ -103,16 +103,16 @@ def regime_of(job: Job, configuration: Configuration, calibration: Calibration) 
 
 def _conditions(setting: Setting, calibration: Calibration) -> list[Any]:
     """Which regime each candidate is in, in the order of _REGIMES."""
-    s, device, eager = setting.strategy, setting.job.device, setting.eager
+    device, eager = setting.job.device, setting.eager
     everywhere = np.full(np.shape(setting.tensor), True)[()]
     small = device.usable_memory_bytes < calibration("fragmentation.small_card_bytes")
-    split = (np.asarray(s.pipeline_parallel) > 1) | (np.asarray(s.context_parallel) > 1)
+    split = (setting.column("pipeline_parallel") > 1) | (setting.column("context_parallel") > 1)
     return [
         everywhere & (device.kind == "cpu"),
         eager & setting.materialised,
         eager & small,
         eager,
-        everywhere & (np.asarray(s.backend) == BACKENDS.index("megatron-deepspeed")),
+        everywhere & (setting.column("backend") == BACKENDS.index("megatron-deepspeed")),
         everywhere & (setting.model.moe is not None),
         everywhere & split,
         everywhere,

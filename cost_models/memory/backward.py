@@ -97,9 +97,9 @@ def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool
     everything = saved_bytes(entries, NONE) * setting.tokens
     if mode == FULL:
         everything = everything - saved_bytes(entries, NONE, "boundary") * setting.tokens
-        interval = np.maximum(np.asarray(setting.strategy.recompute_interval), 1)
+        interval = np.maximum(setting.column("recompute_interval"), 1)
         boundary = boundary_bytes(setting)
-        offloaded = choose(np.asarray(setting.strategy.activation_offload) > 0, 2.0, 0.0) * boundary
+        offloaded = choose(setting.column("activation_offload") > 0, 2.0, 0.0) * boundary
         return {
             "recompute_working_set": everything * interval + cast_bytes(setting, pieces.layers[kind]),
             "recompute_boundary": np.maximum(boundary if first else 0.0, offloaded),
@@ -176,7 +176,7 @@ def _layer_above(pieces: Pieces, kind: int, mode: int) -> Terms:
     The first layer is prefetched, its activations are alive and the second's gradients are not yet sharded.
     """
     before = _layer_before(pieces, kind, mode)
-    several = pieces.setting.model.num_hidden_layers > np.asarray(pieces.setting.strategy.pipeline_parallel)
+    several = pieces.setting.model.num_hidden_layers > pieces.setting.column("pipeline_parallel")
     return {
         name: choose(several, value if name == "live_parameters" else -value, 0.0)
         for name, value in before.items()

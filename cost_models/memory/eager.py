@@ -32,7 +32,7 @@ def _variants(setting: Setting, kind: LayerKind) -> tuple[tuple[Any, Variant], .
     targets = frozenset(w.name for w in layer_weights(model, kind) if lora is not None and is_target(w, lora, facts))
     wide = lora is not None and lora.adapter_dtype == "fp32"
     adapters = choose(wide, 4.0, setting.activation)
-    several = setting.materialised & (np.asarray(setting.strategy.micro_batch_size) > 1)
+    several = setting.materialised & (setting.column("micro_batch_size") > 1)
     kept = setting.fact("kept_frozen_inputs") * (1.0 if setting.quantized else 0.0)
     columns = (setting.activation, setting.autocast, setting.materialised, adapters, several, kept, setting.flat)
     numbers = [choose(np.isnan(column), 0.0, column) for column in columns]
@@ -110,7 +110,7 @@ def shared_mask(setting: Setting) -> Any:
     for attention in dict.fromkeys(kind.attention for kind in setting.kinds):
         window = setting.model.sliding_window if attention == "sliding" else None
         # Without padding one mask serves every sample.
-        samples = 1.0 if setting.job.training.padded else 1.0 / np.asarray(setting.strategy.micro_batch_size)
+        samples = 1.0 if setting.job.training.padded else 1.0 / setting.column("micro_batch_size")
         fused = length * samples if _masked(setting, window) else 0.0
         total = total + choose(setting.materialised, setting.activation * length, fused)
     return total
@@ -120,7 +120,7 @@ def shared_mask(setting: Setting) -> Any:
 def mask_buffer_bytes(setting: Setting) -> Any:
     """Causal masks that a model keeps as buffers, over all layers of a stage. [bytes]"""
     kind, longest = architecture(setting.model).mask_buffers, setting.model.max_position_embeddings or 0
-    layers = setting.model.num_hidden_layers / np.asarray(setting.strategy.pipeline_parallel)
+    layers = setting.model.num_hidden_layers / setting.column("pipeline_parallel")
     count: Any = {"none": 0.0, "model": 1.0, "layer": layers}[kind]
     return choose(setting.eager, count * float(longest) ** 2, 0.0)
 

@@ -33,7 +33,7 @@ def offloaded_weight_bytes(setting: Setting, whole: Array, calibration: Calibrat
     """
     if setting.job.training.offload_to == "nvme":
         return 0.0 * whole
-    separate = (np.asarray(setting.strategy.parameter_offload) > 0) & (setting.layout("master") > 0)
+    separate = (setting.column("parameter_offload") > 0) & (setting.layout("master") > 0)
     on = choose(separate, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * setting.compute * whole / setting.shards
 
@@ -44,7 +44,7 @@ def offloaded_activation_bytes(
     """Host bytes of boundaries that activation offload moves: all layers of a stage, all micro-batches in flight.
     [bytes]
     """
-    on = choose(np.asarray(setting.strategy.activation_offload) > 0, 1.0, 0.0)
+    on = choose(setting.column("activation_offload") > 0, 1.0, 0.0)
     return on * calibration("host.pinned_factor") * boundary * layers * flight
 
 
@@ -72,8 +72,7 @@ def nvme_buffer_bytes(setting: Setting, calibration: Calibration) -> Any:
 
     Source: arXiv:2104.07857, section 5.1.3; deepspeed `runtime/zero/offload_config.py`, buffer_count, buffer_size.
     """
-    s = setting.strategy
-    moves = (np.asarray(s.optimizer_offload) > 0) | (np.asarray(s.parameter_offload) > 0)
+    moves = (setting.column("optimizer_offload") > 0) | (setting.column("parameter_offload") > 0)
     size = calibration("host.pinned_factor") * calibration("host.nvme_buffer_bytes")
     asked = 1.0 if setting.job.training.offload_to == "nvme" else 0.0
     return asked * choose(moves, size, 0.0)

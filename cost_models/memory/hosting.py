@@ -63,7 +63,7 @@ def _loading_and_after(pieces: Pieces, calibration: Calibration) -> tuple[Any, A
     for count, held in zip(counts, pieces.layers, strict=True):
         weights = weights + count * total(weight_bytes(setting, held))
     stored = weights / s.pipeline_parallel
-    layers = ceil_div(np.asarray(setting.model.num_hidden_layers), s.pipeline_parallel)
+    layers = ceil_div(setting.model.num_hidden_layers, setting.column("pipeline_parallel"))
     micro_batches = s.gradient_accumulation_steps
     flight = in_flight(0, s.pipeline_parallel, s.virtual_pipeline_stages, micro_batches)
     ends = [s for s in pieces.ends(BOTH) if s is not None]
@@ -93,7 +93,7 @@ def _paged(pieces: Pieces) -> Any:
     for count, held in zip(counts, pieces.layer_states, strict=True):
         layers = layers + count * held.optimizer_total
     ends = [end.optimizer_total for end in pieces.ends(BOTH) if end is not None]
-    here = choose(np.asarray(setting.strategy.optimizer_offload) > 0, 0.0, 1.0)
+    here = choose(setting.column("optimizer_offload") > 0, 0.0, 1.0)
     return here * sum(ends, layers) / setting.strategy.pipeline_parallel
 
 

@@ -106,7 +106,7 @@ def _optimizer(pieces: Pieces, s: States, instant: int) -> Terms:
     if instant != LOAD:
         return s.optimizer
     setting = pieces.setting
-    early = setting.says("states_created", "initialization") | (np.asarray(setting.strategy.optimizer_offload) > 0)
+    early = setting.says("states_created", "initialization") | (setting.column("optimizer_offload") > 0)
     return scaled(s.optimizer, choose(early, 1.0, 0.0))
 
 
@@ -190,7 +190,7 @@ def _dummy_gradient(pieces: Pieces) -> Any:
     Source: Transformer Engine `module/base.py`, get_dummy_wgrad; grouped expert products return none.
     """
     setting = pieces.setting
-    several = choose(np.asarray(setting.strategy.gradient_accumulation_steps) > 1, 1.0, 0.0)
+    several = choose(setting.column("gradient_accumulation_steps") > 1, 1.0, 0.0)
     if not somewhere(setting.fact("dummy_weight_gradient")):
         return 0.0
     largest: Any = 0.0
@@ -222,7 +222,7 @@ def stage_activation_terms(pieces: Pieces, stage_class: int) -> Terms:
     """What one micro-batch keeps on a stage beside its layers: rotary tables, token ids and labels. [bytes]"""
     setting = pieces.setting
     training, model = setting.job.training, setting.model
-    context = np.asarray(setting.strategy.context_parallel, dtype=np.float64)
+    context = setting.float_column("context_parallel")
     rotary = 2.0 * setting.activation * model.head_dim * training.sequence_length / context
     rotary = rotary if model.position_embedding == "rotary" else 0.0 * rotary
     kept = rotary + 16.0 * setting.tokens
@@ -235,7 +235,7 @@ def activation_terms(pieces: Pieces, kind: int, mode: int) -> Terms:
     """What one layer of a kind keeps for one micro-batch under a recompute mode. [bytes]"""
     setting = pieces.setting
     if mode == FULL:
-        kept = choose(np.asarray(setting.strategy.activation_offload) > 0, 0.0, boundary_bytes(setting))
+        kept = choose(setting.column("activation_offload") > 0, 0.0, boundary_bytes(setting))
         return {"recompute_boundary": kept}
     one, other = pieces.saved[kind]
     terms = pieces.both(saved_terms(setting, one, mode), saved_terms(setting, other, mode))

@@ -79,7 +79,7 @@ def evaluation_terms(setting: Setting) -> Terms:
     training = setting.job.training
     length = training.eval_sequence_length or training.sequence_length
     batch: Any = training.eval_batch_size or setting.strategy.micro_batch_size
-    tokens = batch * length / np.asarray(setting.strategy.context_parallel, dtype=np.float64)
+    tokens = batch * length / setting.float_column("context_parallel")
     width, h = setting.model.intermediate_size, setting.model.hidden_size
     b = setting.activation
     layer = (2 * b * h + 3 * b * width / setting.tensor) * tokens

@@ -55,7 +55,7 @@ def _attention(setting: Setting) -> list[Saved]:
         width = model.query_width
         output = b * width / t
     # Ring attention keeps its own copy of the output beside the one the projection saves.
-    ring = choose(np.asarray(setting.strategy.context_parallel) > 1, b * width / t, 0.0)
+    ring = choose(setting.column("context_parallel") > 1, b * width / t, 0.0)
     return [
         *projections,
         Saved(operator="attention_output", part="attention", bytes_per_token=output),

@@ -53,7 +53,7 @@ def reference_bytes(setting: Setting, whole: Any) -> Any:
 
     Source: arXiv:2305.18290, section 4 (DPO's reference policy); trl `create_reference_model`.
     """
-    resident = choose(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
+    resident = choose(setting.column("parameter_offload") > 0, 0.0, 1.0)
     return resident * setting.compute * whole / divisor(setting, "weights_sharded_from")
 
 

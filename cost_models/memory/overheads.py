@@ -13,7 +13,7 @@ from cost_models.memory.sharding import Held
 @once
 def gathering(setting: Setting, style: str) -> Any:
     """Whether a candidate gathers sharded weights in the given style: 1 or 0."""
-    sharded = np.asarray(setting.strategy.zero_stage) >= setting.fact("weights_sharded_from")
+    sharded = setting.column("zero_stage") >= setting.fact("weights_sharded_from")
     return choose(sharded & setting.says("gather_style", style), 1.0, 0.0)
 
 
@@ -22,7 +22,7 @@ def kept_gathered(setting: Setting) -> Any:
     """Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there.
     Whether every layer stays gathered from forward to backward: stage 2 of back ends that shard weights from there.
     """
-    return gathering(setting, "root_group") * choose(np.asarray(setting.strategy.zero_stage) == 2, 1.0, 0.0)
+    return gathering(setting, "root_group") * choose(setting.column("zero_stage") == 2, 1.0, 0.0)
 
 
 def gathered_bytes(setting: Setting, held: Held) -> Any:
@@ -68,7 +68,7 @@ def keeps_buckets(setting: Setting) -> Any:
 
     Source: deepspeed `runtime/zero/stage3.py`, _setup_for_real_optimizer.
     """
-    sharded = np.asarray(setting.strategy.zero_stage) >= setting.fact("weights_sharded_from")
+    sharded = setting.column("zero_stage") >= setting.fact("weights_sharded_from")
     return choose(sharded & (setting.fact("bucket_copies_sharded") > 0), 1.0, 0.0)
 
 
@@ -78,8 +78,8 @@ def bucket_bytes(setting: Setting, trained: Array) -> Any:
     Overlapping communication fills one while another is reduced; where weights are sharded there is but one.
     Source: deepspeed `runtime/zero/stage_1_and_2.py`, setup_buckets; `runtime/zero/stage3.py`.
     """
-    several = choose(np.asarray(setting.strategy.zero_stage) >= 1, 1.0, 0.0)
-    overlap = choose(np.asarray(setting.strategy.communication_overlap) > 0, setting.fact("bucket_copies"), 1.0)
+    several = choose(setting.column("zero_stage") >= 1, 1.0, 0.0)
+    overlap = choose(setting.column("communication_overlap") > 0, setting.fact("bucket_copies"), 1.0)
     overlap = np.minimum(overlap, setting.fact("bucket_copies"))
     copies = choose(keeps_buckets(setting) > 0, setting.fact("bucket_copies_sharded"), overlap)
     return several * copies * setting.compute * bucket_parameters(setting, trained)
@@ -92,9 +92,8 @@ def buckets_linger(setting: Setting) -> Any:
     ZeRO-1 reduces, and frees its buckets, after the last micro-batch only.
     Source: deepspeed `runtime/engine.py`, allreduce_gradients; `runtime/zero/stage_1_and_2.py`, setup_buckets.
     """
-    s = setting.strategy
-    several = (np.asarray(s.gradient_accumulation_steps) > 1) & (np.asarray(s.pipeline_parallel) == 1)
-    whole = np.asarray(s.zero_stage) < setting.fact("gradients_sharded_from")
+    several = (setting.column("gradient_accumulation_steps") > 1) & (setting.column("pipeline_parallel") == 1)
+    whole = setting.column("zero_stage") < setting.fact("gradients_sharded_from")
     return choose(several & whole & (setting.fact("flattened_gradients") > 0), 1.0, 0.0)
 
 
@@ -104,9 +103,9 @@ def flattened_copies(setting: Setting) -> Any:
 
     Source: deepspeed `runtime/zero/stage_1_and_2.py`, independent_gradient_partition_epilogue.
     """
-    zero = np.asarray(setting.strategy.zero_stage)
+    zero = setting.column("zero_stage")
     shards = zero >= setting.fact("gradients_sharded_from")
-    flattens = shards & (zero < setting.fact("weights_sharded_from")) & ~np.asarray(setting.offloads_gradients)
+    flattens = shards & (zero < setting.fact("weights_sharded_from")) & ~setting.offloads_gradients
     return choose(flattens, setting.fact("flattened_gradients"), 0.0)
 
 
@@ -116,7 +115,7 @@ def accumulated_copies(setting: Setting) -> Any:
 
     Source: deepspeed `runtime/zero/stage_1_and_2.py`, all_grad_tensors.
     """
-    several = np.asarray(setting.strategy.gradient_accumulation_steps) > 1
+    several = setting.column("gradient_accumulation_steps") > 1
     return 1.0 + choose(several, np.minimum(flattened_copies(setting), 1.0), 0.0)
 
 
@@ -165,13 +164,13 @@ def communicator_bytes(setting: Setting, calibration: Calibration) -> Any:
     exchange = calibration("communicator.all_to_all_peer")
 
     def one(size: Any) -> Any:
-        size = np.asarray(size, dtype=np.float64)
+        size = np.asarray(size, dtype=np.float64)[()]
         return choose(size > 2, group, choose(size > 1, pair, 0.0))
 
     data = s.data_parallel * s.context_parallel
-    context = choose(np.asarray(s.data_parallel) > 1, s.context_parallel, 1)
+    context = choose(setting.column("data_parallel") > 1, s.context_parallel, 1)
     total = one(s.tensor_parallel) + one(data) + one(context) + one(s.pipeline_parallel) + one(s.expert_parallel)
     total = total + setting.fact("model_group") * one(s.tensor_parallel * s.pipeline_parallel)
     total = total + setting.fact("world_group") * one(s.world_size)
-    peers = np.minimum(np.asarray(s.expert_parallel), setting.job.pool.gpus_per_node) - 1
+    peers = np.minimum(setting.column("expert_parallel"), setting.job.pool.gpus_per_node) - 1
     return total + exchange * peers

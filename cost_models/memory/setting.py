@@ -97,6 +97,21 @@ class Setting:
         """Whether there is one candidate, its columns numbers and not arrays of them."""
         return all(np.ndim(getattr(self.strategy, name)) == 0 for name in ("backend", "tensor_parallel", "precision"))
 
+    def column(self, name: str) -> Any:
+        """A column of the candidates as numpy's integers: an array, or one number."""
+        found = self.remembered.get(name)
+        if found is None:
+            found = self.remembered[name] = np.asarray(getattr(self.strategy, name))[()]
+        return found
+
+    def float_column(self, name: str) -> Any:
+        """The same as floats."""
+        key = (name, float)
+        found = self.remembered.get(key)
+        if found is None:
+            found = self.remembered[key] = np.asarray(getattr(self.strategy, name), dtype=np.float64)[()]
+        return found
+
     def _of_backend(self, value: Callable[[FrameworkFacts], Any]) -> Any:
         """A value of each candidate's back end; of one candidate, of its back end alone."""
         backend = self.strategy.backend
@@ -187,17 +202,17 @@ class Setting:
     @cached_property
     def tensor(self) -> Any:
         """Tensor-parallel degree as a float."""
-        return np.asarray(self.strategy.tensor_parallel, dtype=np.float64)
+        return self.float_column("tensor_parallel")
 
     @cached_property
     def sequence_shards(self) -> Any:
         """Ranks that share the tokens between norms: tensor-parallel ranks under sequence parallelism, else one."""
-        return choose(np.asarray(self.strategy.sequence_parallel) > 0, self.tensor, 1.0)
+        return choose(self.column("sequence_parallel") > 0, self.tensor, 1.0)
 
     @cached_property
     def shards(self) -> Any:
         """Ranks that ZeRO shards non-expert states over: data- times context-parallel."""
-        return np.asarray(self.strategy.data_parallel * self.strategy.context_parallel, dtype=np.float64)
+        return np.asarray(self.strategy.data_parallel * self.strategy.context_parallel, dtype=np.float64)[()]
 
     @cached_property
     def expert_shards(self) -> Any:
@@ -212,37 +227,37 @@ class Setting:
     def tokens(self) -> Any:
         """Tokens of one micro-batch on one rank, before sequence parallelism."""
         s = self.strategy
-        return s.micro_batch_size * self.job.training.sequence_length / np.asarray(s.context_parallel, dtype=np.float64)
+        return s.micro_batch_size * self.job.training.sequence_length / self.float_column("context_parallel")
 
     @cached_property
     def materialised(self) -> Any:
         """Whether attention scores are written to memory."""
-        return np.asarray(self.strategy.attention) == ATTENTIONS.index("eager")
+        return self.column("attention") == ATTENTIONS.index("eager")
 
     @cached_property
     def offloads_gradients(self) -> Any:
         """Whether the gradients of offloaded layers live on the host. They are then counted at every instant, so that
         what offloading a layer saves is one number; layers left on the device keep theirs throughout.
         """
-        return (np.asarray(self.strategy.optimizer_offload) > 0) & (self.fact("offloads_gradients") > 0)
+        return (self.column("optimizer_offload") > 0) & (self.fact("offloads_gradients") > 0)
 
     @cached_property
     def offloads_ends(self) -> Any:
         """Whether embedding and head go to the host with the layers: where offloading is all or nothing."""
-        whole = np.asarray(self.strategy.zero_stage) < self.fact("offload_ratio_from")
-        return self.offloads_gradients & (whole | (np.asarray(self.strategy.parameter_offload) > 0))
+        whole = self.column("zero_stage") < self.fact("offload_ratio_from")
+        return self.offloads_gradients & (whole | (self.column("parameter_offload") > 0))
 
     @cached_property
     def persisting(self) -> Any:
         """Whether gradients are counted at every instant: 1 or 0."""
-        sharded = np.asarray(self.strategy.zero_stage) >= self.fact("weights_sharded_from")
+        sharded = self.column("zero_stage") >= self.fact("weights_sharded_from")
         always = (self.fact("gradients_persist") > 0) | (sharded & (self.fact("gradients_persist_sharded") > 0))
         return choose(always | self.offloads_gradients, 1.0, 0.0)
 
     @cached_property
     def accumulating(self) -> Any:
         """Whether gradients of an earlier micro-batch, or persistent buffers, exist when a backward starts: 1 or 0."""
-        several = np.asarray(self.strategy.gradient_accumulation_steps) > 1
+        several = self.column("gradient_accumulation_steps") > 1
         return np.maximum(choose(several, 1.0, 0.0), self.persisting)
 
     @cached_property
@@ -257,13 +272,13 @@ class Setting:
         Source: torch `distributed/fsdp/_flat_param.py`, FlatParamHandle; FullyShardedDataParallel's documentation,
         use_orig_params (gradients of frozen parameters beside trained ones).
         """
-        sharded = np.asarray(self.strategy.zero_stage) >= self.fact("weights_sharded_from")
+        sharded = self.column("zero_stage") >= self.fact("weights_sharded_from")
         return sharded & (self.fact("flat_units") > 0)
 
     @cached_property
     def whole_gradients(self) -> Any:
         """Whether accumulated gradients are whole until the last micro-batch. Source: the same, no_sync."""
-        return self.flat & (np.asarray(self.strategy.gradient_accumulation_steps) > 1)
+        return self.flat & (self.column("gradient_accumulation_steps") > 1)
 
     @cached_property
     def vocabulary_multiple(self) -> Any:
@@ -275,8 +290,8 @@ class Setting:
         """Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel.
         Padded vocabulary rows on one rank; the Hugging Face loss sees all of them unless it is vocabulary-parallel.
         """
-        padded = padded_vocabulary(self.model, self.strategy.tensor_parallel, self.vocabulary_multiple)
-        whole = self.eager & (np.asarray(self.strategy.cross_entropy) != CROSS_ENTROPIES.index("vocab_parallel"))
+        padded = padded_vocabulary(self.model, self.column("tensor_parallel"), self.vocabulary_multiple)
+        whole = self.eager & (self.column("cross_entropy") != CROSS_ENTROPIES.index("vocab_parallel"))
         return padded / choose(whole, 1.0, self.tensor)
 
 
@@ -306,7 +321,7 @@ def scaled(terms: Terms, factor: Any) -> Terms:
 
 def larger(one: Terms, other: Terms) -> Terms:
     """Of two sets of terms, by candidate, the one with the larger sum."""
-    first = np.asarray(total(one) >= total(other))
+    first = total(one) >= total(other)
     names = dict.fromkeys([*one, *other])
     return {name: choose(first, one.get(name, 0.0), other.get(name, 0.0)) for name in names}
 
@@ -317,7 +332,7 @@ def _whole_experts(setting: Setting, shards: Any) -> Any:
     Source: torch `distributed/fsdp/_fully_shard/_fsdp_param.py`, Shard(0) of each parameter.
     """
     assert setting.model.moe is not None
-    experts = setting.model.moe.num_experts / np.asarray(setting.strategy.expert_parallel)
+    experts = setting.model.moe.num_experts / setting.column("expert_parallel")
     return experts / ceil_div(experts, shards)
 
 
@@ -329,4 +344,4 @@ def divisor(setting: Setting, fact: str, *, expert: bool = False) -> Any:
         shards = choose(setting.says("gather_style", "root_group"), _whole_experts(setting, shards), shards)
     if fact == "optimizer_sharded_from":
         shards = np.maximum(shards / setting.fact("optimizer_instances"), 1.0)
-    return choose(np.asarray(setting.strategy.zero_stage) >= setting.fact(fact), shards, 1.0)
+    return choose(setting.column("zero_stage") >= setting.fact(fact), shards, 1.0)

@@ -39,7 +39,7 @@ def weight_bytes(setting: Setting, held: Held) -> Terms:
     """Weights between steps. Offloaded parameters live on the host. [bytes]"""
     shared = divisor(setting, "weights_sharded_from")
     expert = divisor(setting, "weights_sharded_from", expert=True)
-    resident = choose(np.asarray(setting.strategy.parameter_offload) > 0, 0.0, 1.0)
+    resident = choose(setting.column("parameter_offload") > 0, 0.0, 1.0)
     if setting.adapters is None:
         size = setting.layout("weight")
         return {"weights": resident * size * (held.trained / shared + held.expert / expert)}
@@ -82,7 +82,7 @@ def gradient_bytes(setting: Setting, held: Held) -> Terms:
     module = setting.module("module_layout", "gradient")
     size = _adapter_bytes(setting, "gradient") * held.adapter + module * held.module
     if somewhere(setting.flat):
-        beside = choose(setting.flat & (np.asarray(held.adapter) > 0), setting.compute * held.base, 0.0)
+        beside = choose(setting.flat & (held.adapter > 0), setting.compute * held.base, 0.0)
         size = size + beside
     return {"gradients": size / shared}
 
@@ -122,7 +122,7 @@ def _in_one_step(setting: Setting) -> Any:
     Source: deepspeed `runtime/zero/stage3.py`, step: _prepare_sub_group, _release_sub_group; sub_group_size.
     """
     s, limit = setting.strategy, setting.fact("step_parameters")
-    grouped = (np.asarray(s.zero_stage) >= setting.fact("weights_sharded_from")) & (limit > 0)
+    grouped = (setting.column("zero_stage") >= setting.fact("weights_sharded_from")) & (limit > 0)
     if not somewhere(grouped):
         return 1.0
     held = total_parameters(setting.model) / (setting.tensor * s.pipeline_parallel * setting.shards)

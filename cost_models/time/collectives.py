@@ -49,7 +49,7 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
     """
     pool = frame.job.pool
     domain = max(pool.link_domain, pool.gpus_per_node)
-    size, stride = np.asarray(size, dtype=np.float64), np.asarray(stride, dtype=np.float64)
+    size, stride = np.asarray(size, dtype=np.float64)[()], np.asarray(stride, dtype=np.float64)[()]
     per_node = np.minimum(np.maximum(np.floor(domain / stride), 1.0), size)
     link, network = pool.intra_node_link, pool.inter_node_link
     joined = np.minimum(size * stride, domain) <= pool.link_domain

@@ -56,7 +56,7 @@ class Frame:
 
     def column(self, name: str) -> Any:
         """A column of the strategy as floats."""
-        return np.asarray(getattr(self.strategy, name), dtype=np.float64)
+        return np.asarray(getattr(self.strategy, name), dtype=np.float64)[()]  # one number is no array
 
     @cached_property
     def model(self) -> ModelSpec:
@@ -190,11 +190,11 @@ class Frame:
 
     def attention_is(self, name: str) -> Any:
         """Rows whose attention kernel is `name`."""
-        return np.asarray(self.strategy.attention) == ATTENTIONS.index(name)
+        return np.asarray(self.strategy.attention)[()] == ATTENTIONS.index(name)
 
     def precision_is(self, name: str) -> Any:
         """Rows of that precision."""
-        return np.asarray(self.strategy.precision) == PRECISIONS.index(name)
+        return np.asarray(self.strategy.precision)[()] == PRECISIONS.index(name)
 
     @cached_property
     def hbm(self) -> Any:
