@@ -98,7 +98,7 @@ def _layers(fields: Fields) -> dict[str, Any]:
         window = fields.integer("sliding_window", "attention_chunk_size")
     facts: dict[str, Any] = {"sliding_window": window if "sliding" in kinds else None}
     experts = fields.optional_integer(*EXPERTS, "moe_num_experts", least=0)
-    if not experts or experts == 1:
+    if not experts or experts == 1 or not fields.flag("is_moe", default=True):  # `is_moe`: DogeConfig
         return facts | {"layers": layer_kinds(kinds)}
     width = fields.optional_integer("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size")
     if width is None:
@@ -108,6 +108,9 @@ def _layers(fields: Fields) -> dict[str, Any]:
     step = fields.integer("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", default=1)
     dense = frozenset(fields.integers("mlp_only_layers") or ())
     sparse = [i >= prefix and i not in dense and (i + 1) % step == 0 for i in range(num_hidden_layers(fields))]
+    stated = fields.sequence("mlp_layer_types")  # transformers v5
+    if stated is not None and len(stated) == len(sparse):
+        sparse = [kind == "sparse" for kind in stated]
     shared = fields.optional_integer("shared_expert_intermediate_size", least=0)
     if shared is None:
         shared = width * fields.integer(

@@ -30,8 +30,8 @@ def olmo3(fields: Fields) -> ModelSpec:
 
 
 def olmoe(fields: Fields) -> ModelSpec:
-    """OLMoE (arXiv:2409.02060): routed experts in every layer, qk-norm over the whole projection."""
+    """OLMoE (arXiv:2409.02060): routed experts in every layer, qk-norm over the whole projection; FlexOlmo too."""
     return generic(fields).model_copy(update={"qk_norm": "full"})
 
 
-READERS: Final[dict[str, Reader]] = {"olmo": olmo, "olmo2": olmo2, "olmo3": olmo3, "olmoe": olmoe}
+READERS: Final[dict[str, Reader]] = {"olmo": olmo, "olmo2": olmo2, "olmo3": olmo3, "olmoe": olmoe, "flex_olmo": olmoe}
