@@ -127,6 +127,8 @@ class TimeLedger:
     """Of one micro-batch, forward and backward."""
     model_flops: float
     """Of one step, whole cluster: no recompute counted."""
+    peak_flops: float
+    """What the devices in use could do, in the type that they multiply this precision in. [FLOP/s]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

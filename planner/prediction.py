@@ -5,7 +5,7 @@ from typing import Final, cast
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.ledger import Estimate, MemoryLedger, TimeLedger, estimate
-from cost_models.placement import in_pool, in_use
+from cost_models.placement import in_pool
 from cost_models.specs.configuration import Configuration
 from planner.plan import (
     Binding,
@@ -139,11 +139,6 @@ def time_prediction(
     """The time ledger with its rates."""
     step, gpus = ledger.step_seconds, configuration.world_size
     batch = configuration.global_batch_size
-    pools = job.cluster.pools
-    peak = sum(
-        pools[pool].device.peak_flops[configuration.precision] * count
-        for pool, count in in_use(job, configuration).items()
-    )
     communication = sum(ledger.exposed.get(term, 0.0) for term in COMMUNICATION)
     return TimePrediction(
         step_seconds=rounded(step),
@@ -155,6 +150,6 @@ def time_prediction(
         hidden_seconds={name: rounded(value) for name, value in ledger.hidden.items()},
         tokens_per_second_per_gpu=rounded(batch * job.training.sequence_length / step / gpus),
         samples_per_second=rounded(batch / step),
-        mfu=rounded(ledger.model_flops / step / peak),
+        mfu=rounded(ledger.model_flops / step / ledger.peak_flops),
         communication_fraction=rounded(communication / step),
     )

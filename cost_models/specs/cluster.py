@@ -55,13 +55,14 @@ class DeviceSpec(Spec):
         return self
 
     def multiplies(self, precision: str) -> bool:
-        """Whether it has matrix units for a precision. NVFP4 is NVIDIA's format of fp4.
+        """Whether it can train in a precision. NVFP4 is NVIDIA's format of fp4; fp32 needs no matrix units, so every
+        device computes in it, whether or not a rate is published.
 
         Source: NVFP4, arXiv:2509.25149 section 2; other vendors' fp4 units scale blocks of 32 (OCP MX).
         """
         if precision == "nvfp4":
             return "fp4" in self.peak_flops and self.vendor == "nvidia"
-        return precision in self.peak_flops
+        return precision == "fp32" or precision in self.peak_flops
 
 
 class LinkSpec(Spec):

@@ -16,6 +16,7 @@ from cost_models.specs.model import LayerKind
 from cost_models.strategy import Strategy
 from cost_models.time.flops import model_flops
 from cost_models.time.frame import Frame
+from cost_models.time.gemm import peak_flops
 from cost_models.time.layer import layer_work
 from cost_models.time.layout import counted, stage_layers
 from cost_models.time.stage import fixed_work, layer_offload, layer_tail, stage_tail, stage_work
@@ -51,7 +52,14 @@ def time_ledger(job: Job, configuration: Configuration, calibration: Calibration
         hidden={name: float(whole.hidden.get(name, 0.0)) for name in TERMS if name in whole.hidden},
         stage_seconds=tuple(seconds),
         model_flops=model_flops(job, configuration.global_batch_size),
+        peak_flops=_peak(frames, configuration),
     )
+
+
+def _peak(frames: list[Frame], configuration: Configuration) -> float:
+    """Peak rate of the devices of all stages. [FLOP/s]"""
+    ranks = configuration.world_size // configuration.pipeline_parallel
+    return sum(peak_flops(frame, configuration.precision)[1] * ranks for frame in frames)
 
 
 def _frames(job: Job, configuration: Configuration, calibration: Calibration) -> list[Frame]:

@@ -205,3 +205,17 @@ def test_pins_that_contradict_each_other_are_told_with_the_rule_and_a_way_out() 
     assert list(changes)[:2] == ["without pipeline_parallel: 2", "without zero_stage: 3"]
     assert changes["without pipeline_parallel: 2"]
     assert set(changes) <= {"without pipeline_parallel: 2", "without zero_stage: 3", "backend: any"}
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"),
+    [("b200", "nvfp4"), ("h100-sxm-80gb", "fp8"), ("v100-sxm-16gb", "fp16"), ("a800-sxm-80gb", "fp32")],
+)
+def test_every_precision_is_planned_with_its_share_of_the_peak(device: str, precision: str) -> None:
+    pools = [{"device": device, "nodes": 1, "gpus_per_node": 2}]
+    asked = changed("cluster.pools", pools, changed("training.precision", precision, SMALL)) | {"backend": "any"}
+    found = plan(PlanRequest.read(asked))
+    assert found.configuration is not None
+    assert found.configuration.precision == precision
+    assert found.prediction is not None
+    assert 0 < found.prediction.time.mfu < 1

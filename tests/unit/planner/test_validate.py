@@ -47,7 +47,7 @@ class Fixed:
 
     def time(self, case: Case) -> TimeLedger:
         """10 s."""
-        return TimeLedger(step_seconds=10.0, exposed={}, hidden={}, stage_seconds=(), model_flops=1.0)
+        return TimeLedger(step_seconds=10.0, exposed={}, hidden={}, stage_seconds=(), model_flops=1.0, peak_flops=1.0)
 
     def memory(self, case: Case) -> MemoryLedger:
         """Two stages, the first one the larger."""
