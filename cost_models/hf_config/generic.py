@@ -50,6 +50,7 @@ def generic(fields: Fields) -> ModelSpec:
         "mlp_bias": fields.flag("mlp_bias", "use_bias", "bias", default=False),
         "head_bias": fields.flag("lm_head_bias", "head_bias", default=False),
         "qk_norm": "head" if fields.flag("use_qk_norm", "qk_norm", "qk_layernorm", default=False) else "none",
+        "logit_softcap": fields.optional_number("final_logit_softcapping") is not None,
         "parallel_residual": fields.flag("use_parallel_residual", "parallel_attn", "parallel_residual", default=False),
     } | _norms(fields)
     if not fields.has("gated_mlp"):

@@ -112,11 +112,14 @@ class Blocks:
 
     def _rms(self, x: Value, rows: Width) -> Value:
         result = op.cast(self.tape, self._normalised(op.cast(self.tape, x, 4.0), rows), x.itemsize)
-        return op.weighted(self.tape, result, trained=self.trained)
+        return self._weighted(result)
 
     def _rms_wide(self, x: Value, rows: Width) -> Value:
         wide = self._normalised(op.cast(self.tape, x, 4.0), rows)
-        return op.cast(self.tape, op.weighted(self.tape, wide, trained=self.trained), x.itemsize)
+        return op.cast(self.tape, self._weighted(wide), x.itemsize)
+
+    def _weighted(self, x: Value) -> Value:
+        return op.weighted(self.tape, x, trained=self.trained) if self.model.norm_affine else x
 
     def _written_out(self, x: Value, rows: Width) -> Value:
         tape = self.tape

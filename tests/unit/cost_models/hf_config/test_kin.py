@@ -38,3 +38,13 @@ def test_layers_that_are_named_dense() -> None:
     named = ["dense", "sparse", "dense", "sparse"]
     model = read_config({**SIZES, **EXPERTS, "model_type": "unheard-of", "mlp_layer_types": named})
     assert [kind.mlp for kind in model.layers] == ["dense", "moe", "dense", "moe"]
+
+
+def test_norms_without_weights_and_soft_caps() -> None:
+    model = read_config({**SIZES, "model_type": "nanochat", "final_logit_softcapping": 15.0})
+    assert (model.norm_affine, model.embedding_norm, model.logit_softcap) == (False, True, True)
+    assert not read_config({**SIZES, "model_type": "nanochat", "final_logit_softcapping": None}).logit_softcap
+
+
+def test_a_gemma_without_norms_after_the_blocks() -> None:
+    assert read_config({**SIZES, "model_type": "vaultgemma"}).norms_per_layer == 2
