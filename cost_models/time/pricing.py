@@ -1,6 +1,7 @@
 """The coefficients of time: one vectorised pass of the formulas over all candidates."""
 
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from cost_models.time.frame import Frame
 from cost_models.time.layer import layer_works
 from cost_models.time.stage import fixed_work, layer_offload, layer_tail, stage_tail, stage_work
 
+_CHUNK: Final = 8192
+"""Candidates priced together: their columns stay in the processor's cache."""
+
 
 def time_table(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
     """Coefficients of every candidate; see `TimeTable` for how they add up to a step.
@@ -22,8 +26,18 @@ def time_table(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTa
         MissingCalibration: a term has no constant for this device or framework.
         BrokenRule: a precision that the device cannot compute in.
     """
-    frame = Frame(job=job, strategy=strategy, calibration=calibration)
-    rows, kinds, classes = len(strategy), job.model.layer_kinds, range(len(STAGE_CLASSES))
+    n = len(strategy)
+    if n <= _CHUNK or np.ndim(strategy.tensor_parallel) == 0:
+        return _price(Frame(job=job, strategy=strategy, calibration=calibration))
+    parts = [
+        _price(Frame(job=job, strategy=strategy.take(slice(start, start + _CHUNK)), calibration=calibration))
+        for start in range(0, n, _CHUNK)
+    ]
+    return TimeTable(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(TimeTable)})
+
+
+def _price(frame: Frame) -> TimeTable:
+    rows, kinds, classes = len(frame.strategy), frame.model.layer_kinds, range(len(STAGE_CLASSES))
 
     def stacked(columns: list[Any]) -> FloatArray:
         table = np.empty((rows, len(columns)))
