@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cost_models import catalog
 from cost_models.arrays import choose
 from cost_models.parameters import Split, Weight, local_parameters
@@ -51,9 +53,14 @@ def _reduced_width(frame: Frame, backend: str) -> Any:
 
 @once
 def gather_bytes(frame: Frame) -> Any:
-    """Bytes per parameter of a parameter gather. [bytes]"""
+    """Bytes per parameter of a parameter gather. [bytes]
+
+    FSDP casts the shards of fp8 training before it gathers them.
+    """
     stored = frame.factor("quantized_bytes_per_parameter") if frame.job.training.method == "qlora" else 2.0
-    return choose(frame.precision_is("fp32"), 4.0, stored)
+    cast = frame.precision_is("fp8") & frame.backend_is("fsdp")
+    gathered = choose(cast, np.minimum(frame.factor("gathered_bytes_per_parameter", "fp8"), stored), stored)
+    return choose(frame.precision_is("fp32"), 4.0, gathered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cost_models.specs.model import LayerKind, MoeSpec
 from cost_models.specs.training import LoraSpec
 from cost_models.time import time_ledger
 from cost_models.time.attention import attended_tokens, softmax_fallback
-from cost_models.time.data_parallel import Local, local
+from cost_models.time.data_parallel import Local, gather_bytes, local
 from cost_models.time.flops import model_flops
 from cost_models.time.launch import pass_seconds
 from cost_models.time.optimizer import accumulation_seconds
@@ -249,6 +249,15 @@ def test_a_kernel_of_the_device_comes_before_the_framework() -> None:
     for backend in ("ddp", "deepspeed"):
         found = frame(job(), backend=backend).by_device_or_backend("flash_backward_efficiency")
         assert found == factors[f"flash_backward_efficiency.{backend}"].value
+
+
+@pytest.mark.parametrize(("backend", "precision", "expected"), [
+    ("fsdp", "fp8", 1.0), ("fsdp", "bf16", 2.0), ("deepspeed", "bf16", 2.0), ("megatron", "fp8", 2.0), ("fsdp", "fp32", 4.0),
+])  # fmt: skip
+def test_bytes_of_a_gathered_parameter(backend: str, precision: str, expected: float) -> None:
+    """FSDP casts shards to fp8 before it gathers them."""
+    f = frame(job("h100-sxm-80gb"), backend=backend, precision=precision, zero_stage=3, data_parallel=8)
+    assert gather_bytes(f) == expected
 
 
 def test_layers_must_add_up() -> None:
