@@ -252,7 +252,8 @@ def test_a_kernel_of_the_device_comes_before_the_framework() -> None:
 
 
 @pytest.mark.parametrize(("backend", "precision", "expected"), [
-    ("fsdp", "fp8", 1.0), ("fsdp", "bf16", 2.0), ("deepspeed", "bf16", 2.0), ("megatron", "fp8", 2.0), ("fsdp", "fp32", 4.0),
+    ("fsdp", "fp8", 1.0), ("fsdp", "bf16", 2.0), ("deepspeed", "bf16", 2.0), ("megatron", "fp8", 2.0),
+    ("fsdp", "fp32", 4.0),
 ])  # fmt: skip
 def test_bytes_of_a_gathered_parameter(backend: str, precision: str, expected: float) -> None:
     """FSDP casts shards to fp8 before it gathers them."""
