@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cost_models.arrays import FloatArray, IntArray
+from cost_models.arrays import IntArray
 from cost_models.table import MemoryTable
 from solver.rounding import StageMemory, stage_memory
-from solver.space import BoolArray
+
+SAMPLE = 8
+"""Rows that are compared before all are."""
 
 
 def at_ends(memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batches: IntArray) -> StageMemory:
@@ -21,27 +23,32 @@ def at_ends(memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batche
 
 
 def binding_instants(ends: Sequence[StageMemory]) -> IntArray:
-    """Instants that can bind in some pool, from the ends of its pipeline."""
-    below = np.logical_and.reduce([_below(memory) for memory in ends])
-    first = np.arange(len(below))[:, None] > np.arange(len(below))
-    # Of two that are always equal the first is kept.
-    beaten = below & (first | ~below.T)
-    np.fill_diagonal(beaten, False)
-    return np.nonzero(~beaten.any(axis=1))[0]
+    """Instants that can bind in some pool, from the ends of its pipeline.
+
+    Never to exceed is transitive, so an instant that is dropped need not be compared again. Of two that are always
+    equal the first is kept.
+    """
+    kept = dict.fromkeys(range(len(ends[0].selector)))
+    for low in list(kept):
+        for high in kept:
+            if high != low and _never_above(ends, low, high) and (high < low or not _never_above(ends, high, low)):
+                del kept[low]
+                break
+    return np.array(list(kept), dtype=np.int64)
 
 
-def _below(memory: StageMemory) -> BoolArray:
-    """Whether an instant (first axis) never exceeds another (second axis). (I, I)"""
-    working, selector = memory.working, memory.selector
-    costs = _never(memory.constant, memory.constant) & _never(memory.layer, memory.layer)
+def _never_above(ends: Sequence[StageMemory], low: int, high: int) -> bool:
+    """Whether an instant never exceeds another in any pool; most pairs are told apart by a few rows."""
+    few = slice(None, None, len(ends[0].constant) // SAMPLE + 1)
+    return all(_below(memory, rows, low, high) for rows in (few, slice(None)) for memory in ends)
+
+
+def _below(memory: StageMemory, rows: slice, low: int, high: int) -> bool:
+    """Whether one instant's memory is at most another's in these rows."""
+    for values in (memory.constant[rows], memory.layer[rows]):
+        if (values[:, :, low] > values[:, :, high]).any():
+            return False
+    least, most = memory.working[rows, :, low], memory.working[rows, :, high]
     # The working set is of the least or the most recomputing mode of a stage, whichever the instant selects.
-    alike = _never(working, working) & (selector[:, None] == selector[None, :])
-    always = _never(working.max(axis=-1), working.min(axis=-1))
-    result: BoolArray = costs & (alike | always)
-    return result
-
-
-def _never(low: FloatArray, high: FloatArray) -> BoolArray:
-    """Whether one instant's values are never above another's: (n, S, I, ...) twice -> (I, I)."""
-    axes = tuple(axis for axis in range(low.ndim) if axis != 2)
-    return np.stack([(low[:, :, i, None] <= high).all(axis=axes) for i in range(low.shape[2])])
+    alike = memory.selector[low] == memory.selector[high]
+    return bool(alike and (least <= most).all()) or bool((least.max(axis=-1) <= most.min(axis=-1)).all())

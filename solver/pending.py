@@ -53,13 +53,20 @@ class Pending:
     def _batches(
         self, standing: Standing, group: Group, rows: IntArray, lower: FloatArray
     ) -> Iterator[tuple[Group, IntArray]]:
+        rows, lower = self._left(standing, rows, lower)
+        if not len(rows):
+            return
         shape = group.shape
         cells = shape.stages * (1 if shape.fixed else shape.num_layers) * group.instants
         size = max(1, BATCH_CELLS // cells)
         for start in range(0, len(rows), size):
-            part = slice(start, start + size)
-            left = rows[part]
-            if self.question.goal != "feasible":
-                left = left[~np.asarray(standing.beaten(lower[part]))]
-            if len(left):
-                yield group, np.sort(left)
+            part, _ = self._left(standing, rows[start : start + size], lower[start : start + size])
+            if len(part):
+                yield group, np.sort(part)
+
+    def _left(self, standing: Standing, rows: IntArray, lower: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Rows that the incumbent does not beat by now, with their promises."""
+        if self.question.goal == "feasible":
+            return rows, lower
+        left = ~np.asarray(standing.beaten(lower))
+        return rows[left], lower[left]
