@@ -4,7 +4,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,11 @@ from cost_models.errors import MeshwrightError, SpecError
 from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
 from executor.launch import Launch, LaunchOptions, Measuring, Nodes, Script
 from planner.errors import ExportUnsupported
+
+if TYPE_CHECKING:
+    from executor.report import RunReport
+    from executor.run import PreparedRun
+    from executor.spool import Spool
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE = 1, 2, 3
 EXIT_INTERRUPTED = EXIT_ERROR
@@ -57,6 +62,9 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     launcher: Annotated[Launcher, typer.Option(help="who starts the processes")] = Launcher.torchrun,
     image: Annotated[str | None, typer.Option(help="container image, for Kubernetes")] = None,
     time_limit: Annotated[str | None, typer.Option(metavar="[D-]H:M:S", help="for Slurm")] = None,
+    service: Annotated[
+        str | None, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL to post the measurement to")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Launch a training under a plan and print predicted against measured.
@@ -89,16 +97,51 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
         _print_launch(prepared.launch, as_json=as_json)
         return
     # The training's own output is talk: stdout carries the report alone.
-    report = execute(prepared, sys.stderr)
+    found = _posted(prepared, service) if service else execute(prepared, sys.stderr)
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2))
+        typer.echo(json.dumps(found.to_dict(), indent=2))
     else:
         from rich.console import Console
 
         from executor.screen import show_report
 
-        show_report(report, Console())
-    check(report)
+        show_report(found, Console())
+    check(found)
+
+
+def _posted(prepared: "PreparedRun", service: str) -> "RunReport":
+    """Run, and send the measurement now or whenever the service is there again."""
+    from executor.reporting import measurement, path_of
+    from executor.run import execute
+    from executor.spool import Spool
+
+    spool = Spool()
+    run_id = spool.open_run(prepared.launch.directory)
+    found = execute(prepared, sys.stderr)
+    spool.close_run(run_id, path_of(found), measurement(found))
+    _send(spool, service)
+    return found
+
+
+def _send(spool: "Spool", service: str) -> None:
+    from executor.reporting import send
+
+    done = send(spool, service)
+    sys.stderr.write(
+        f"measurements: {done.sent} sent, {done.refused} refused, {done.waiting} waiting in {spool.root}\n"
+    )
+    if done.why:
+        sys.stderr.write(f"{done.why}\n")
+
+
+@app.command()
+def report(
+    service: Annotated[str, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL of the service")],
+) -> None:
+    """Send what waits in the spool, and report runs whose launcher died."""
+    from executor.spool import Spool
+
+    _send(Spool(), service)
 
 
 @app.command()

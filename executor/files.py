@@ -14,15 +14,19 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Replace `path` by `text` in one step: a reader sees the old file or the whole new one. Mode 0600."""
+def write_text(path: Path, text: str, *, durable: bool = True) -> Path:
+    """Replace `path` by `text` in one step: a reader sees the old file or the whole new one. Mode 0600.
+
+    What need not outlive the machine, only the process, is not waited for on the disk.
+    """
     # mkstemp creates the file 0600 in the same directory, so the rename cannot cross file systems.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """What one process of a run measured: written by the instrument inside the training script, read by the launcher."""
 
 import contextlib
+import functools
 import importlib.metadata
 import statistics
 from typing import Literal
@@ -40,6 +41,10 @@ class RankReport(Spec):
     device: Literal["cpu", "cuda"]
     outcome: Outcome
     error: str | None = None
+    phase: Phase | None = None
+    """In which it ended."""
+    requested_bytes: NonNegativeInt | None = None
+    """Size of the request that memory ran out at, where the message says it."""
     steps_done: NonNegativeInt
     times: StepTimes
     allocated: MemoryPeak | None
@@ -50,6 +55,7 @@ class RankReport(Spec):
     versions: dict[str, str]
 
 
+@functools.cache
 def installed_releases() -> dict[str, str]:
     """Installed releases of what decides the numbers."""
     found = {}

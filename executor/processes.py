@@ -88,6 +88,15 @@ def alive(pid: int) -> bool:
     return pid in _processes()
 
 
+def started(pid: int) -> int | None:
+    """When `pid` started, in clock ticks since boot; None where it does not run."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])  # proc(5): the 22nd field, after pid and comm the 20th
+
+
 def _processes() -> dict[int, tuple[int, int]]:
     """Running processes: pid -> (parent, process group)."""
     found = {}

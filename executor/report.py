@@ -1,15 +1,19 @@
 """Predicted against measured: the reports of all processes of a run, joined, beside what the plan foretold."""
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import NonNegativeInt
 
 from cost_models.errors import SpecError
 from cost_models.specs.base import Spec
+from executor.environment import FAILURE_FILE
 from executor.files import write_text
 from executor.measured import MemoryPeak, Outcome, Phase, RankReport
 from planner.plan import Plan, Prediction
+
+_CAUSES: Final[tuple[Outcome, ...]] = ("out_of_memory", "error", "killed", "ok")
 
 
 class Comparison(Spec):
@@ -34,6 +38,12 @@ class RunReport(Spec):
     outcome: Outcome
     exit_status: int
     error: str | None
+    last_phase: Phase | None = None
+    """Of the process that failed."""
+    requested_bytes: NonNegativeInt | None = None
+    """Size of the request that memory ran out at."""
+    signal: int | None = None
+    """That killed the process which failed first."""
     processes: NonNegativeInt
     reported: NonNegativeInt
     """Processes that left a report."""
@@ -74,6 +84,16 @@ def read_ranks(directory: Path) -> tuple[RankReport, ...]:
     return tuple(sorted(ranks, key=lambda report: report.rank))
 
 
+def first_killed(directory: Path) -> tuple[int | None, int | None]:
+    """Rank and signal of the process that failed first, where a signal ended it, as the launcher of the node says."""
+    try:
+        told = json.loads((directory / FAILURE_FILE).read_bytes())
+        rank, code = int(told["rank"]), int(told["exit_code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+    return (rank, -code) if code < 0 else (None, None)
+
+
 def join(
     plan: Plan,
     ranks: tuple[RankReport, ...],
@@ -86,7 +106,11 @@ def join(
     """The run: the slowest step, the fullest process. `notes` are what was known before it started."""
     assert plan.configuration is not None
     assert plan.prediction is not None
-    failed = [rank for rank in ranks if rank.outcome != "ok"]
+    # When one process ends badly torchrun stops the others: the one that says more is the cause.
+    failed = sorted((rank for rank in ranks if rank.outcome != "ok"), key=lambda rank: _CAUSES.index(rank.outcome))
+    killed, signal_ = first_killed(directory / "reports")
+    if failed and failed[0].outcome == "killed":
+        failed.sort(key=lambda rank: rank.rank != killed)
     losses = [loss for loss in ranks[0].losses if loss is not None] if ranks else []
     return RunReport(
         plan_id=plan.envelope.id,
@@ -94,6 +118,9 @@ def join(
         outcome=_outcome(failed, exit_status),
         exit_status=exit_status,
         error=failed[0].error if failed else None,
+        last_phase=failed[0].phase if failed else None,
+        requested_bytes=failed[0].requested_bytes if failed else None,
+        signal=signal_,
         processes=plan.configuration.world_size,
         reported=len(ranks),
         steps_done=min((rank.steps_done for rank in ranks), default=0),

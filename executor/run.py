@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -95,7 +96,11 @@ def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
     private_directory(launch.reports)
     for name, text in launch.files.items():
         write_text(launch.directory / name, text)
-    status = run_group(launch.argv, launch.environment, launch.cwd, output)
+    interrupt = None
+    try:
+        status = run_group(launch.argv, launch.environment, launch.cwd, output)
+    except KeyboardInterrupt as stopped:
+        interrupt, status = stopped, -signal.SIGINT
     report = join(
         prepared.plan,
         read_ranks(launch.reports),
@@ -105,6 +110,8 @@ def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
         notes=prepared.notes,
     )
     report.write(launch.directory / "report.json")
+    if interrupt is not None:
+        raise interrupt
     return report
 
 

@@ -32,6 +32,10 @@ def show_report(report: RunReport, console: Console) -> None:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     if report.error:
         console.print(f"error: {report.error}", markup=False, soft_wrap=True)
+    if report.last_phase:
+        asked = f", asking for {report.requested_bytes / GIB:.3f} GiB" if report.requested_bytes else ""
+        signal = f", by signal {report.signal}" if report.signal else ""
+        console.print(f"it ended in the phase {report.last_phase} after {report.steps_done} steps{asked}{signal}")
     console.print(f"files: {report.directory}", markup=False, soft_wrap=True)
 
 
