@@ -61,7 +61,8 @@ def _database(tree: ast.Module) -> Iterator[int]:
 KNOWLEDGE: dict[str, tuple[Callable[[ast.Module], Iterator[int]], tuple[str, ...], tuple[str, ...]]] = {
     # kind: (where it shows, floors searched, its one place)
     "HTTP status codes": (_status_codes, FLOORS, ("service/problems.py", "service/problem_kinds.py")),
-    "shell text": (_shell_text, FLOORS, ("planner/exporters/",)),
+    # Frameworks' scripts, and the scripts that hand them to a cluster's queue.
+    "shell text": (_shell_text, FLOORS, ("planner/exporters/", "executor/launchers/")),
     # Bounds divide sums of coefficients that are integers already, and may tighten them to the next one. The audit does
     # not trust what it checks and rounds anew.
     "rounding of coefficients": (
