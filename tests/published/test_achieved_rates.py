@@ -38,9 +38,9 @@ def run(
     model: ModelSpec, device: str, gpus: int, sequence: int, batch: int, layout: tuple[Stage, ...], **changes: object
 ) -> TimeLedger:
     """A step in bf16, of Megatron-LM with the distributed optimizer where nothing else is said."""
-    backend = BackendChoice(name=changes.pop("backend", "megatron"))  # type: ignore[arg-type]
+    backend = BackendChoice(name=changes.pop("backend", "megatron"))
     parts = {"micro_batch_size": 1, "data_parallel": gpus, "zero_stage": 1, "precision": "bf16", "attention": "flash"}
-    parts |= changes  # type: ignore[arg-type]
+    parts |= changes
     micro_batches = batch // (parts["micro_batch_size"] * parts["data_parallel"])  # type: ignore[operator]
     configuration = Configuration(
         backend=backend, stages=layout, pipeline_parallel=len(layout), gradient_accumulation_steps=micro_batches,
