@@ -150,16 +150,24 @@ def probe(
     memory: Annotated[str | None, typer.Option(help="cap of each process on a CPU, such as 2GiB")] = None,
     name: Annotated[str, typer.Option(help="of the device in plans")] = "cpu-probe",
     out: Annotated[Path, typer.Option(help="file for `cluster: {device: FILE}`")] = Path("probe.yaml"),
+    service: Annotated[str | None, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL to post it to")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="register it at the service as `cluster: NAME`")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Read this node and measure it with the job's own number of processes."""
     from cost_models.units import parse_bytes
-    from executor.probing import default_processes, write_pool
+    from executor.probing import default_processes, register, write_pool
     from executor.probing import probe as measure
 
     cap = None if memory is None else parse_bytes(memory)
     found = measure(processes or default_processes(), name=name, memory_bytes=cap, output=sys.stderr)
     write_pool(found, out)
+    if cluster is not None:
+        if service is None:
+            raise PlanRefused(f"--cluster {cluster} needs --service, the URL to register it at")
+        register(found, service, cluster)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
         return

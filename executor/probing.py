@@ -1,5 +1,7 @@
 """`meshwright-exec probe`: start the measuring processes, write what they found as a pool."""
 
+import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -10,6 +12,7 @@ import yaml
 
 from cost_models.specs.base import Spec
 from executor import environment
+from executor.client import post
 from executor.device import devices_here
 from executor.errors import ProbeFailed
 from executor.files import write_text
@@ -70,3 +73,15 @@ def write_pool(probe_: Probe, path: Path) -> Path:
     """The file that `cluster: {device: PATH}` reads."""
     head = f"# Measured by meshwright-exec probe on {probe_.node.hostname}.\n"
     return write_text(path, head + yaml.safe_dump(probe_.pool, sort_keys=False, width=110))
+
+
+def register(probe_: Probe, service: str, name: str) -> None:
+    """Give the node a name at the service, so that requests may say `cluster: NAME`.
+
+    Raises:
+        ServiceAway: no answer.
+        ServiceRefused: the name is taken, or the service takes no such pool.
+    """
+    body = {"name": name, "pools": [probe_.pool]}
+    key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    post(service, "/v1/clusters", body, idempotency_key=key)

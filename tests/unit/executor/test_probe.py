@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from executor import probing
 from executor.errors import ProbeFailed
 from executor.probe.fit import COLLECTIVES, Collective, alpha_beta, ring_steps, wire_bytes
 from executor.probe.node import Gpu, Node, read_gpus, read_node
@@ -16,6 +17,7 @@ from executor.probing import Probe, write_pool
 from planner.planning import plan
 from planner.request import PlanRequest, load_request
 from planner.resolve import resolve
+from service.registry import ClusterOrder
 
 ALPHA, RATE = 2e-4, 1.5e9
 SIZES = [2**power for power in range(12, 26, 2)]
@@ -113,6 +115,22 @@ def test_numbers_beside_the_file_win(tmp_path: Path) -> None:
     text = REQUEST.replace("{device: ./probe.yaml}", "{pools: [{device: probe.yaml, gpus_per_node: 4}]}")
     (tmp_path / "request.yaml").write_text(text, encoding="utf-8")
     assert resolve(PlanRequest.read(load_request(tmp_path / "request.yaml"))).cluster.gpus == 4
+
+
+def test_the_service_takes_what_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def post(service: str, path: str, body: dict[str, Any], *, idempotency_key: str) -> None:
+        sent.append((service, path, ClusterOrder.model_validate(body), idempotency_key))
+
+    monkeypatch.setattr(probing, "post", post)
+    pool = pool_of(node(), figures(), name="lab-cpu", memory_bytes=2**30)
+    for _ in range(2):
+        probing.register(Probe(node=node(), figures=figures(), pool=pool), "http://s", "lab")
+    (first, second) = sent
+    assert first == second
+    assert first[:2] == ("http://s", "/v1/clusters")
+    assert first[2].name == "lab"
 
 
 def a_gpu(name: str) -> Gpu:
