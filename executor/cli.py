@@ -48,7 +48,9 @@ def root() -> None:
 
 @app.command()
 def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
-    plan: Annotated[Path, typer.Argument(help="plan.json, as `meshwright plan --json` prints it")],
+    plan: Annotated[
+        Path, typer.Argument(help="plan.json, as `meshwright plan --json` prints it, or an id at the service")
+    ],
     script: Annotated[list[str], typer.Argument(metavar="-- SCRIPT [ARGS]...", help="training script and arguments")],
     processes: Annotated[int | None, typer.Option(min=1, help="on each node (default: from the plan)")] = None,
     nodes: Annotated[int, typer.Option(min=1, help="nodes that take part")] = 1,
@@ -72,7 +74,7 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     `{deepspeed_config}` in the script's arguments stands for the DeepSpeed configuration written from the plan; the
     script also finds it in MESHWRIGHT_DEEPSPEED_CONFIG, and the plan in MESHWRIGHT_PLAN.
     """
-    from executor.run import check, default_directory, execute, prepare_run, read_plan, submit
+    from executor.run import check, default_directory, execute, find_plan, prepare_run, submit
 
     directory = (out or default_directory()).absolute()
     options = LaunchOptions(
@@ -86,13 +88,13 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
         from executor.launchers import BatchOptions, batch_launch
 
         batch = BatchOptions(image=image, time_limit=time_limit)
-        job = batch_launch(read_plan(plan), asked, options, launcher.value, batch)
+        job = batch_launch(find_plan(plan, service), asked, options, launcher.value, batch)
         if dry_run:
             _print_launch(job, as_json=as_json)
         else:
             submit(job)
         return
-    prepared = prepare_run(plan, asked, options)
+    prepared = prepare_run(find_plan(plan, service), asked, options)
     if dry_run:
         _print_launch(prepared.launch, as_json=as_json)
         return

@@ -1,5 +1,6 @@
 """Talk to a Meshwright service over HTTP; this package knows its address and nothing of its code."""
 
+import http.client
 import json
 import os
 import urllib.error
@@ -14,34 +15,53 @@ ADDRESS: Final = "MESHWRIGHT_SERVICE"
 KEY: Final = "MESHWRIGHT_API_KEY"
 """Environment variable with the caller's key: read here, never passed on, shown or logged."""
 TIMEOUT_SECONDS: Final = 10.0
+_DONE: Final = 200
 _TRY_LATER: Final = frozenset({408, 425, 429})
 
 
-def post(service: str, path: str, body: dict[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+def post(service: str, path: str, body: dict[str, Any], *, idempotency_key: str) -> bytes:
     """POST a JSON object; the service's answer. The same key twice has the effect of once.
 
     Raises:
         ServiceAway: no answer, or one that says to try later.
         ServiceRefused: the service found the request wrong.
     """
+    headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key}
+    return _ask(service, path, headers, json.dumps(body).encode())[1]
+
+
+def get_plan(service: str, plan_id: str) -> bytes:
+    """A finished plan as the service keeps it.
+
+    Raises:
+        ServiceAway: no answer, or the plan is still being made.
+        ServiceRefused: no such plan, or none was found.
+    """
+    path = f"/v1/plans/{urllib.parse.quote(plan_id, safe='')}"
+    status, content = _ask(service, path, {"Accept": "application/json"}, None)
+    if status != _DONE:
+        raise ServiceAway(f"{service} is still making the plan {plan_id}: try again later")
+    return content
+
+
+def _ask(service: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[int, bytes]:
+    """Status and content of the answer."""
     if urllib.parse.urlsplit(service).scheme not in {"http", "https"}:
         raise ServiceRefused(f"{service} is no http or https address")
-    headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key}
     if key := os.environ.get(KEY):
-        headers["Authorization"] = f"Bearer {key}"
+        headers = {**headers, "Authorization": f"Bearer {key}"}
     url = service.rstrip("/") + path
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
+    request = urllib.request.Request(url, body, headers, method="GET" if body is None else "POST")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
+            return int(answer.status), bytes(answer.read())
     except urllib.error.HTTPError as error:
         with error:
             said = f"{url} answered {error.code}: {_detail(error)}"
         if error.code >= 500 or error.code in _TRY_LATER:
             raise ServiceAway(said) from None
         raise ServiceRefused(said) from None
-    except (OSError, ValueError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise ServiceAway(f"{url} does not answer: {error}") from None
 
 

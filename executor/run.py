@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cost_models.errors import SpecError
+from executor import client
 from executor.deepspeed_config import adapted_to_cpu, exported
 from executor.device import check_device
 from executor.errors import PlanRefused, RunFailed
@@ -55,19 +56,30 @@ def read_plan(path: Path) -> Plan:
     return Plan.from_json(content)
 
 
-def prepare_run(plan_path: Path, script: Script, options: LaunchOptions) -> PreparedRun:
+def find_plan(named: Path, service: str | None) -> Plan:
+    """The plan in a file of that name, else the service's plan of that id.
+
+    Raises:
+        SpecError: neither, or no plan in it.
+        ServiceAway: the service does not answer.
+        ServiceRefused: it knows no such plan.
+    """
+    if service is None or named.exists() or named.name != str(named):
+        return read_plan(named)
+    return Plan.from_json(client.get_plan(service, named.name))
+
+
+def prepare_run(plan: Plan, script: Script, options: LaunchOptions) -> PreparedRun:
     """Everything that can be refused is refused here, before anything is written or started.
 
     Raises:
-        SpecError: the plan cannot be read.
         PlanRefused: it cannot be run here as asked.
         ExportUnsupported: DeepSpeed cannot express it.
         MissingExtra: torch or deepspeed is not installed.
     """
-    plan = read_plan(plan_path)
     notes = check_device(plan, processes_per_node(configuration_to_run(plan), options.nodes))
     if plan.prediction is None:
-        raise PlanRefused(f"{plan_path} states a configuration but no prediction to measure against")
+        raise PlanRefused(f"the plan {plan.envelope.id} states a configuration but no prediction to measure against")
     cpu = plan.pool.device.kind == "cpu"
     config, adaptations = _deepspeed_config(plan, cpu=cpu)
     require_packages("torch", *(() if config is None else ("deepspeed",)))

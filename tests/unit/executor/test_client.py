@@ -1,0 +1,78 @@
+"""Talking to the service: what is final, what is worth another try, and plans by id."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cost_models.errors import SpecError
+from executor.client import post
+from executor.errors import ServiceAway, ServiceRefused
+from executor.run import find_plan
+from tests.unit.executor.plans import feasible
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        status = {"/v1/plans/plan-1": 200, "/v1/plans/pending": 202}.get(self.path, 404)
+        self._answer(status, feasible().to_json().encode() if status == 200 else b'{"detail": "no plan of this id"}')
+
+    def do_POST(self) -> None:
+        assert self.headers["Idempotency-Key"] == "k"
+        assert self.headers["Authorization"] == "Bearer secret"
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(int(self.path.removeprefix("/")), b'{"detail": "because"}')
+
+    def _answer(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("MESHWRIGHT_API_KEY", "secret")
+    server = HTTPServer(("127.0.0.1", 0), _Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, ServiceRefused), (404, ServiceRefused), (429, ServiceAway), (503, ServiceAway)]
+)
+def test_an_answer_is_final_or_worth_another_try(service: str, status: int, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=f"answered {status}: because") as said:
+        post(service, f"/{status}", {}, idempotency_key="k")
+    assert "secret" not in str(said.value)
+
+
+def test_what_is_taken_is_answered(service: str) -> None:
+    assert post(service, "/201", {}, idempotency_key="k") == b'{"detail": "because"}'
+
+
+def test_no_service_is_worth_another_try() -> None:
+    with pytest.raises(ServiceAway, match="does not answer"):
+        post("http://127.0.0.1:9", "/x", {}, idempotency_key="k")
+    with pytest.raises(ServiceRefused, match="no http"):
+        post("file:///etc/passwd", "/x", {}, idempotency_key="k")
+
+
+def test_a_plan_is_a_file_or_an_id_at_the_service(service: str, tmp_path: Path) -> None:
+    assert find_plan(Path("plan-1"), service).envelope.id == "plan-1"
+    with pytest.raises(ServiceAway, match="still making"):
+        find_plan(Path("pending"), service)
+    with pytest.raises(ServiceRefused, match="404: no plan of this id"):
+        find_plan(Path("other"), service)
+    with pytest.raises(SpecError, match="no such file"):
+        find_plan(tmp_path / "absent.json", service)
+    with pytest.raises(SpecError, match="no such file"):
+        find_plan(Path("absent.json"), None)
