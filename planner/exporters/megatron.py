@@ -12,7 +12,6 @@ from planner.plan import Plan
 _OPTIMIZERS: Final = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
 
 _ATTENTION: Final = {"flash": "flash", "eager": "unfused"}
-_FSDP_STRATEGIES: Final = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 class MegatronExporter:
@@ -124,7 +123,7 @@ def _sharding(c: Configuration) -> list[str]:
         return overlap
     flags = ["--use-distributed-optimizer"]
     if c.zero_stage > 1:
-        strategy = f"--data-parallel-sharding-strategy {_FSDP_STRATEGIES[c.zero_stage]}"
+        strategy = "--data-parallel-sharding-strategy optim_grads"
         flags += ["--use-megatron-fsdp", strategy, "--ckpt-format fsdp_dtensor"]
     return flags + overlap + (["--overlap-param-gather"] if overlap else [])
 
