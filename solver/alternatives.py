@@ -24,8 +24,8 @@ _TELLING = (
 
 
 def _signature(open_: Open) -> tuple[int, ...]:
-    strategy = open_.group.rows.strategy.row(open_.index)
-    return tuple(int(getattr(strategy, name)) for name in _TELLING)
+    strategy = open_.group.rows.strategy
+    return tuple(int(np.atleast_1d(getattr(strategy, name))[open_.index]) for name in _TELLING)
 
 
 MOST_TRIED = 12

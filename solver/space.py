@@ -206,11 +206,20 @@ def backend_space(problem: Problem, backend: Backend, *, rules: tuple[Rule, ...]
 
     `rules` replaces those of the back end, for the question which of them stand in the way.
     """
-    experts = 1 if problem.job.model.moe is None else problem.job.model.moe.num_experts
-    split, features = _batches(problem), feature_columns(problem)
+    return _space(problem, backend, _wished_structures(problem), feature_columns(problem), rules)
+
+
+def _wished_structures(problem: Problem) -> Columns:
+    """Structures that the user's bounds on degrees leave, whatever the back end."""
+    structures = _structures(problem, 1 if problem.job.model.moe is None else problem.job.model.moe.num_experts)
+    return _kept(structures, _wished(problem, structures))
+
+
+def _space(
+    problem: Problem, backend: Backend, structures: Columns, features: Columns, rules: tuple[Rule, ...] | None = None
+) -> BackendSpace:
+    split = _batches(problem)
     counter, done = _Counter(backend, job_facts(problem.job, problem.pools), rules), set[str]()
-    structures = _structures(problem, experts)
-    structures = _kept(structures, _wished(problem, structures))
     width = len(features["zero_stage"])
     batches = np.array([len(split(int(dp))) for dp in structures["data_parallel"]], dtype=np.int64)
     raw = int(batches.sum()) * width
@@ -249,7 +258,8 @@ def spaces(problem: Problem) -> tuple[BackendSpace, ...]:
     names = [
         name for name in BACKENDS if name in problem.backends and name in (problem.resolved_domains["backend"] or ())
     ]
-    return tuple(backend_space(problem, name) for name in names)
+    structures, features = _wished_structures(problem), feature_columns(problem)
+    return tuple(_space(problem, name, structures, features) for name in names)
 
 
 def every_topology(at: Sequence[BackendSpace]) -> tuple[IntArray, IntArray]:

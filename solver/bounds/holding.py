@@ -22,7 +22,7 @@ from solver.bounds.free import counts_of
 from solver.bounds.offload import Level
 from solver.bounds.quick import least_total, quick_tail
 from solver.bounds.stage import FULL, NONE, SELECTIVE, work
-from solver.bounds.ways import Way, ways
+from solver.bounds.ways import ANYHOW, Way, ways
 from solver.space import BoolArray
 
 SLACK = 1e-9
@@ -36,16 +36,16 @@ def somehow(batch: Batch, limit: FloatArray) -> BoolArray:
     """
     if batch.shape.fixed:
         return np.ones(len(batch), dtype=bool)
-    return within(batch, limit, ("each", 0, 0), offload.merged(batch.shape))
+    return within(batch, limit, ANYHOW, offload.merged(batch.shape))
 
 
 def may_win(batch: Batch, limit: FloatArray) -> BoolArray:
     """Rows that some way to recompute could bring within `limit`, as far as this test sees. (n,)"""
-    possible = somehow(batch, limit)
-    if batch.shape.fixed:
+    possible, every = somehow(batch, limit), tuple(ways(batch.shape))
+    if batch.shape.fixed or every == (ANYHOW,):
         return possible
     found, level = np.zeros(len(batch), dtype=bool), offload.merged(batch.shape)
-    for way in ways(batch.shape):
+    for way in every:
         at = np.nonzero(possible & ~found)[0]
         if len(at):
             found[at] = within(batch.take(at), limit[at], way, level)

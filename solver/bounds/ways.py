@@ -1,7 +1,7 @@
 """Ways to recompute: what a back end can lay out, cut into cases whose least stage times are known."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ Way = tuple[str, float, float]
 """How to recompute: ("mode", r, 0) all layers in one mode; ("count", n, 0) n full layers in every stage; ("pair", a, b)
 some stages' layers in a, some in b; ("equal", 0, 0) the same number of full layers in every stage, as few as fit;
 ("each", 0, 0) every stage its own best pattern."""
+ANYHOW: Final[Way] = ("each", 0, 0)
 
 
 def ways(shape: Shape) -> Iterator[Way]:
@@ -22,7 +23,7 @@ def ways(shape: Shape) -> Iterator[Way]:
     if shape.recompute == ONE_MODE:
         yield from (("mode", r, 0) for r in ((FULL,) if shape.needs_full else (NONE, SELECTIVE, FULL)))
     elif is_free(shape):
-        yield ("each", 0, 0)
+        yield ANYHOW
     else:
         if not shape.needs_full:
             yield ("mode", SELECTIVE, 0)
