@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.scale import FULL
-
 ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.launch,
-    pytest.mark.skipif(not FULL, reason="measures for half a minute"),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
 

@@ -16,7 +16,6 @@ import pytest
 
 from executor.processes import alive, descendants
 from service.measuring import MeasurementOrder
-from tests.scale import FULL
 from tests.unit.executor.plans import feasible
 
 pytestmark = [
@@ -98,7 +97,6 @@ def test_a_killed_rank_is_reported_with_its_signal_and_last_state(
     assert "1 sent" in talk
 
 
-@pytest.mark.skipif(not FULL, reason="one more launch")
 def test_out_of_memory_names_size_and_phase_and_waits_for_the_service(
     tmp_path: Path, service: tuple[str, list[Any]]
 ) -> None:

@@ -103,9 +103,9 @@ def test_the_event_loop_goes_on_while_plans_are_solved(server: Server) -> None:
             return delays
 
     delays = sorted(asyncio.run(ask()))
-    assert delays
-    # Cores are shared with the solver and other tests: the bound tells a blocked loop from a busy machine, no more.
-    assert delays[len(delays) // 2] < 0.25
+    # A blocked loop answers but a few times, and takes most of the time for one answer; a busy machine is slow evenly.
+    assert len(delays) > 5
+    assert delays[len(delays) // 2] < sum(delays) / 4
 
 
 def test_sigterm_ends_the_service_cleanly_and_in_time() -> None:
