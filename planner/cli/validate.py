@@ -1,4 +1,4 @@
-"""`meshwright validate`: predictions against published measurements and user reports, nothing fitted on them."""
+"""`meshwright validate`: predictions against published measurements and user reports."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ Tracker = Annotated[
 def validate_command(
     data: Data = None, rows: Rows = None, cases: Cases = None, tracker: Tracker = None, as_json: asked.Json = False
 ) -> None:
-    """Predict every row of published measurements with the shipped calibration and print the errors."""
+    """Predict every row of published measurements with the calibration of the settings, else the shipped one."""
     if tracker is not None:
         for flag, other in (("--data", data), ("--cases", cases)):
             if other is not None:
@@ -34,10 +34,11 @@ def validate_command(
             raise SpecError(f"--cases {cases} and --data {data} exclude each other")
         _score(cases, rows, as_json=as_json)
         return
+    from planner import calibrations
     from planner.validate import render, validate
 
     with output.progress("validating", quiet=False) as report:
-        found = validate(data, progress=_counted(report))
+        found = validate(data, calibrations.current(), progress=_counted(report))
     _write(rows, found.rows_csv)
     if as_json:
         output.print_json(found.to_dict())
@@ -47,11 +48,12 @@ def validate_command(
 
 def _score(cases: Path, rows: Path | None, *, as_json: bool) -> None:
     """User reports: what was judged, verdicts and limits right, and what the others lack."""
+    from planner import calibrations
     from planner.validate.case_table import render_cases
     from planner.validate.cases import score_cases
 
     with output.progress("answering", quiet=False) as report:
-        found = score_cases(cases, progress=_counted(report))
+        found = score_cases(cases, calibrations.current(), progress=_counted(report))
     _write(rows, found.rows_csv)
     if as_json:
         output.print_json(found.to_dict())

@@ -19,6 +19,7 @@ from planner.datasets.frameworks import FrameworkReading, backend_of, framework_
 from planner.datasets.layouts import stage_layers
 from planner.datasets.recipes import with_recipe
 from planner.datasets.shapes import model_of
+from planner.datasets.tokens import unreadable_token
 from planner.datasets.unusable import Unusable
 from planner.datasets.vocabulary import (
     attention_of,
@@ -85,6 +86,8 @@ def case_of(row: Measurement) -> Case:
     row = with_recipe(row)
     if row.unreadable_inputs:
         raise Unusable(f"unreadable cell: {row.unreadable_inputs[0]}")
+    if token := unreadable_token(row.facts):
+        raise Unusable(f"unreadable token: {token}")
     if row.facts.get("degrees") == "inconsistent":
         raise Unusable("printed degrees contradict the world size")
     reading, of_framework = framework_of(row)

@@ -24,7 +24,7 @@ _OPTIMIZERS: Final[tuple[tuple[str, Optimizer], ...]] = (
     (r"came\b|galore|apollo", "adafactor"),
     (r"lion|rmsprop|adagrad|adam-?mini", "lion"),
     (r"sgd", "sgd"),
-    (r"adam|lamb|sophia|adan\b|prodigy|distributed", "adamw"),
+    (r"adam|lamb|adan\b|prodigy|distributed", "adamw"),
 )
 
 
@@ -152,14 +152,22 @@ def offload_of(row: Measurement) -> tuple[bool, bool, bool]:
     """Whether optimizer states, parameters and activations live on the host.
 
     A bare `cpu` is the optimizer's, as in ZeRO-Offload, and the parameters' too where they are sharded.
+
+    Raises:
+        Unusable: neither says what is offloaded, nor that nothing is.
     """
     text = row.offload.lower()
     if re.search(r"zero-? ?3 \+ full offload", row.notes.lower()):
         text += " optimizer parameters"
     parts = "optim" in text, "param" in text, "activation" in text
-    if any(parts) or not re.search(r"cpu|host|nvme|yes|true|zero|infinity", text):
+    if any(parts) or re.match(_NOT_OFFLOADED, text):
         return parts
+    if not re.search(r"cpu|host|nvme|yes|true|zero|infinity", text):
+        raise Unusable(f"offload not known: {row.offload}")
     return True, row.zero_stage == 3, False
+
+
+_NOT_OFFLOADED: Final = r"$|no|false|off|disabled|0$|-+$|\?$|unknown|n/?a\b"
 
 
 def flag(row: Measurement, fact: str) -> bool | None:

@@ -31,6 +31,8 @@ class ValidationReport:
     calibration: str
     problems: tuple[str, ...] = ()
     ignored_files: tuple[str, ...] = ()
+    fitted_files: tuple[str, ...] = ()
+    """Those on rows of which the calibration was fitted."""
 
     def sources(self) -> list[dict[str, Any]]:
         """One entry per source and quantity, in the order of their names."""
@@ -88,6 +90,7 @@ class ValidationReport:
             "calibration": self.calibration,
             "problems": list(self.problems),
             "ignored_files": list(self.ignored_files),
+            "fitted_files": list(self.fitted_files),
         }
 
     def to_json(self) -> str:

@@ -1,5 +1,6 @@
 """Validate a folder of measurements with one calibration."""
 
+import hashlib
 from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -41,4 +42,14 @@ def validate(
         calibration=used.version,
         problems=dataset.problems,
         ignored_files=dataset.ignored,
+        fitted_files=_fitted(Path(directory), used),
+    )
+
+
+def _fitted(where: Path, calibration: Calibration) -> tuple[str, ...]:
+    """The files, byte for byte, on rows of which the calibration was fitted."""
+    files = [where] if where.is_file() else [where / name for name in sorted(calibration.data)]
+    known = (file for file in files if file.name in calibration.data and file.is_file())
+    return tuple(
+        file.name for file in known if hashlib.sha256(file.read_bytes()).hexdigest() == calibration.data[file.name]
     )

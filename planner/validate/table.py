@@ -39,8 +39,19 @@ def render(report: ValidationReport) -> "Group":
         parts.append(_skipped_table(skipped))
     for text in (*report.ignored_files, *report.problems):
         parts.append(Text(text))
-    parts.append(Text(f"calibration {report.calibration}; nothing was fitted on these rows"))
+    parts.append(Text(f"calibration {report.calibration}; {_fitted(report)}"))
     return Group(*parts)
+
+
+def _fitted(report: ValidationReport) -> str:
+    """Whether the constants have seen these rows."""
+    files = report.fitted_files
+    if not files:
+        return "none of these files is among those that its constants were fitted on"
+    return (
+        f"its constants were fitted on rows of {len(files)} of these files, so that errors here flatter it; "
+        "docs/accuracy.md has those on rows held out and on whole sources left out"
+    )
 
 
 def _table(title: str, *columns: str) -> Any:

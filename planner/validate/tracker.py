@@ -5,6 +5,8 @@ Format: benchmarks/tracker/rows.py. A row names a model, its training and its ba
 
 import csv
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ from cost_models.strategy import Strategy
 from cost_models.units import GIB
 from planner.datasets.shapes import model_of, preset_of
 from planner.datasets.unusable import Unusable
+from planner.errors import DatasetUnreadable
 from planner.measurement import Measurement
 
 Row = Mapping[str, str]
@@ -58,9 +61,49 @@ class Compared:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    """The rows of a file.
+
+    Raises:
+        DatasetUnreadable: the file is no tracker file, or holds no row.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, restval="")
+        if PHASES["total"] not in (reader.fieldnames or ()):
+            raise DatasetUnreadable(f"--tracker {path}: has no column {PHASES['total']}, so it is no tracker file")
+        rows: list[Row] = list(reader)
+    if not rows:
+        raise DatasetUnreadable(f"--tracker {path}: holds a header, but no row")
+    return rows
+
+
+_KNOWN: Final[Mapping[str, str]] = {
+    "precision": r"bf16-pure|fp32|fp32-autocast-bf16|fsdp-mp(?:\(.*\))?",
+    "optimizer": "adamw-(?:fused|foreach|loop|fp32master)",
+    "sharding(world)": r"1|fsdp2:[1-9]\d*(?::no_reshard)?",
+    "recompute": "none|full",
+    "padded": "[01]?",
+    "four_bit": "[01]?",
+    "chunks": r"(?:[1-9]\d*)?",
+}
+"""What the columns that choose the ledger's facts may hold (benchmarks/tracker/rows.py), as patterns."""
+
+
+def check(row: Row) -> None:
+    """Whether a row says what ran in words that are known, and what the tracker saw.
+
+    Raises:
+        Unusable: it does not.
+    """
+    for column, pattern in _KNOWN.items():
+        cell = row.get(column)
+        if cell is not None and not re.fullmatch(pattern, cell):
+            raise Unusable(f"{column} not known: {cell[:40] or 'empty'}")
+    for column in PHASES.values():
+        cell = row.get(column) or "0"
+        if not 0 <= float(cell) < math.inf:
+            raise Unusable(f"{column} is no size: {cell[:40]}")
+    if not float(row.get(PHASES["total"]) or 0):
+        raise Unusable(f"{PHASES['total']} is empty or zero")
 
 
 def model(row: Row) -> ModelSpec:
@@ -191,7 +234,12 @@ def _adapters(row: Row) -> LoraSpec:
 
 
 def compare(row: Row) -> Compared:
-    """One row, predicted and tracked."""
+    """One row, predicted and tracked.
+
+    Raises:
+        Unusable: the row cannot be read.
+    """
+    check(row)
     (stage,) = ledger(row).stages
     step = stage.allocated("optimizer_step") + _held_leaf(row)
     backward = max(stage.allocated(instant) for instant in _BACKWARD)
@@ -263,6 +311,7 @@ def compared(
         try:
             found.append(compare(row))
         except (MeshwrightError, Unusable, ArithmeticError, LookupError, ValueError) as error:
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            text = str(error).partition(chr(10))[0]
+            reason = text if isinstance(error, Unusable) else f"{type(error).__name__}: {text}"
             skipped[reason] = skipped.get(reason, 0) + 1
     return found, skipped

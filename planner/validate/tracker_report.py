@@ -81,8 +81,6 @@ def report(path: Path, *, progress: Callable[[int, int], None] | None = None) ->
         rows = read(path)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DatasetUnreadable(f"--tracker {path}: {error}") from error
-    if not rows or PHASES["total"] not in rows[0]:
-        raise DatasetUnreadable(f"--tracker {path}: has no column {PHASES['total']}, so it is no tracker file")
     found, skipped = compared(rows, progress)
     return TrackerReport(source=path.stem, rows=tuple(found), skipped=skipped)
 

@@ -45,6 +45,10 @@ def test_a_complete_row_needs_no_assumption() -> None:
     ("changes", "reason"),
     [
         ({"unreadable": ("tp",)}, "unreadable cell: tp"),
+        ({"notes": "experts=banana"}, "unreadable token: experts=banana"),
+        ({"notes": "sequence_parallel=maybe"}, "unreadable token: sequence_parallel=maybe"),
+        ({"offload": "banana"}, "offload not known: banana"),
+        ({"optimizer": "sophia"}, "optimizer not known: sophia"),
         ({"hidden": None}, "shape not stated"),
         ({"model": "jamba-52b"}, "architecture is not a plain transformer"),
         ({"model": "Nemotron_3_Super"}, "architecture is not a plain transformer"),

@@ -89,3 +89,31 @@ def test_a_model_that_no_preset_has_is_built_from_its_numbers(tmp_path: Path) ->
     assert rows
     found = report(_written(tmp_path, [row | {"model": "llama-of-our-house"} for row in rows])).rows
     assert [abs(row.error()) < 0.005 for row in found] == [True]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "reason"),
+    [
+        ("peak_total_gb", "", "peak_total_gb is empty or zero"),
+        ("peak_total_gb", "0", "peak_total_gb is empty or zero"),
+        ("peak_fwd_gb", "inf", "peak_fwd_gb is no size: inf"),
+        ("optimizer", "sophia", "optimizer not known: sophia"),
+        ("precision", "int3", "precision not known: int3"),
+        ("sharding(world)", "zero9:8", "sharding(world) not known: zero9:8"),
+    ],
+)
+def test_cells_that_cannot_be_read_skip_their_row(tmp_path: Path, column: str, cell: str, reason: str) -> None:
+    with PLAIN.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[:2]
+    rows[0][column] = cell
+    found = report(_written(tmp_path, rows))
+    assert found.skipped == {reason: 1}
+    assert len(found.rows) == 1
+    assert found.to_dict()["architectures"]
+
+
+def test_a_header_without_rows_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(PLAIN.read_text(encoding="utf-8").partition("\n")[0] + "\n", encoding="utf-8")
+    with pytest.raises(DatasetUnreadable, match="holds a header, but no row"):
+        report(path)

@@ -1,6 +1,7 @@
 """The comparison and its statistics, with priced figures that are given, not computed."""
 
 import csv
+import hashlib
 import io
 import json
 from dataclasses import dataclass, replace
@@ -283,3 +284,21 @@ def test_percentile_interpolates() -> None:
     assert percentile([1.0, 2.0, 3.0], 0.5) == 2.0
     assert percentile([1.0, 2.0], 0.9) == pytest.approx(1.9)
     assert percentile([4.0], 0.9) == 4.0
+
+
+def test_the_report_says_whether_its_constants_have_seen_the_rows(tmp_path: Path) -> None:
+    found = run(tmp_path, {"step_time_s": 10.0})
+    assert found.fitted_files == ()
+    assert "none of these files" in _rendered(found)
+    digest = hashlib.sha256((tmp_path / "rows.csv").read_bytes()).hexdigest()
+    seen = CALIBRATION.model_copy(update={"data": {"rows.csv": digest, "gone.csv": digest}})
+    for where in (tmp_path, tmp_path / "rows.csv"):
+        report = validate(where, seen, pricing=Fixed().pricing)
+        assert report.to_dict()["fitted_files"] == ["rows.csv"]
+        assert "were fitted on rows of 1 of these files" in _rendered(report)
+
+
+def _rendered(report: ValidationReport) -> str:
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(render(report))
+    return console.export_text()
