@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "README.md"
 COMMAND = ("plan", "-f", "examples/llama-2-7b.yaml")
 PLACE = re.compile(r"(<!-- example:begin.*?-->\n).*?(<!-- example:end -->)", re.DOTALL)
-SHOWN = {"Memory of one GPU": 99, "Time of one step": 99, "Proof": 2, "Why the runners-up lost": 99}
+SHOWN = {"Memory of one GPU": 99, "Time of one step": 99, "Proof": 2, "Other ways to split the job": 99}
 """Headings of the parts shown after the summary, with the most lines of each."""
 
 

@@ -23,6 +23,7 @@ from cost_models.specs.configuration import BackendChoice, RecomputeCounts, Stag
 from cost_models.specs.training import BatchRange, LoraSpec, TrainingSpec
 from planner.configuration_request import ConfigurationRequest
 from planner.constraints import DECISIONS, Constraints
+from solver.domains import UNLESS_ASKED
 from planner.request import ClusterRequest, ModelRequest, PlanRequest, PoolRequest
 
 ROOT = Path(__file__).parents[1]
@@ -170,6 +171,8 @@ def default(section: str, name: str) -> str:
         return str(stated)
     value = field.get_default(call_default_factory=True)
     assert value is not PydanticUndefined
+    if value is None and section == "constraints" and name in UNLESS_ASKED:
+        return f"`{shown(UNLESS_ASKED[name])}` unless asked"
     if value is None:
         return "open" if section == "constraints" and name in DECISIONS else "none"
     return f"`{shown(value)}`" if value not in ("", (), {}) else "none"

@@ -125,7 +125,7 @@ def tried(
 
 def _tried(change: "Change") -> Relaxation:
     best = "" if change.configuration is None else short_name(change.configuration)
-    exact = "; less of it does not" if change.infeasible_before else ""
+    exact = "; one step less does not" if change.infeasible_before else ""
     return Relaxation(
         change=change.change.removesuffix(": still infeasible"),
         verified=change.feasible,

@@ -239,7 +239,16 @@ def _defaults_taken(resolved: ResolvedRequest, configuration: Configuration) -> 
     found = []
     if resolved.training.attention == "auto":
         found.append(Assumption(key="training.attention", value=configuration.attention, from_=_release(configuration)))
-    return (*found, *_own_dropout(resolved, configuration), *_power(resolved))
+    return (*found, *_own_dropout(resolved, configuration), *_unless_asked(resolved), *_power(resolved))
+
+
+def _unless_asked(resolved: ResolvedRequest) -> tuple[Assumption, ...]:
+    """The values that are not searched beyond, where the request says nothing of them."""
+    from solver.domains import UNLESS_ASKED
+
+    left = {key: value for key, value in UNLESS_ASKED.items() if key not in resolved.constraints.domains()}
+    told = ", ".join(f"{key} {str(value).lower()}" for key, value in left.items())
+    return (Assumption(key="constraints", value=told, from_="searched only if asked"),) if left else ()
 
 
 def _power(resolved: ResolvedRequest) -> tuple[Assumption, ...]:

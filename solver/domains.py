@@ -44,6 +44,14 @@ FLAGS: Final = (
     "compile",
 )
 """Decisions that are yes or no."""
+UNLESS_ASKED: Final[Mapping[str, bool]] = {
+    "activation_offload": False,
+    "expert_overlap": False,
+    "fused_kernels": True,
+    "cuda_graph": False,
+    "compile": False,
+}
+"""Decisions that are not searched unless the request names them: whether a model's code allows them no size tells."""
 DEGREES: Final = (
     "tensor_parallel",
     "context_parallel",
@@ -146,16 +154,12 @@ def default_domains(job: Job, pools: Sequence[int] | None = None) -> Domains:
         "sequence_parallel": (False, True),
         "optimizer_offload": (False, True),
         "parameter_offload": (False, True),
-        "activation_offload": (False,),
         # Some back ends run Muon only without overlap.
         "communication_overlap": (True, False) if training.optimizer == "muon" else (True,),
-        "expert_overlap": (False,),
-        "fused_kernels": (True,),
-        "cuda_graph": (False,),
-        "compile": (False,),
         "virtual_pipeline_stages": (1, 2, 3, 4, 6, 8),
         "gpus": (job.cluster.gpus,),
     }
+    values |= {key: (value,) for key, value in UNLESS_ASKED.items()}
     return Domains(values)
 
 

@@ -43,7 +43,7 @@ def _nearest(console: Console, found: Infeasibility) -> None:
 def _relaxations(console: Console, found: Infeasibility) -> None:
     if not found.relaxations:
         return
-    table = titled("Single changes tried", "change", "gives a plan", "result")
+    table = titled("Changes tried", "change", "gives a plan", "such as")
     table.columns[2].justify = "left"
     for change in found.relaxations:
         result = change.text or (f"{seconds(change.step_seconds)} a step" if change.step_seconds is not None else "")

@@ -138,7 +138,7 @@ def _alternatives(console: Console, plan: Plan) -> None:
     rivals = [entry for entry in plan.explanation if entry.kind == "runner_up"]
     if not rivals:
         return
-    table = titled("Why the runners-up lost", "configuration", "step", "GiB", "why")
+    table = titled("Other ways to split the job, and why they lost", "configuration", "step", "GiB", "why")
     table.columns[3].justify = "left"
     for entry, rival in zip(rivals, plan.alternatives, strict=True):
         why = entry.text + (" (a tie within what predictions can rank)" if rival.within_noise else "")

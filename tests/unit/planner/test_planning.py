@@ -186,12 +186,12 @@ def test_progress_is_told() -> None:
     assert lines
 
 
-@pytest.mark.parametrize(("zero_stage", "connections"), [(1, "1"), (3, None)])
+@pytest.mark.parametrize(("zero_stage", "connections"), [(1, "1"), (2, None)])
 def test_megatron_fsdp_is_not_told_to_use_one_connection(zero_stage: int, connections: str | None) -> None:
     found = estimated(backend="megatron", tensor_parallel=2, sequence_parallel=True, zero_stage=zero_stage)
     assert found.recommendations is not None
     assert found.recommendations.environment.get("CUDA_DEVICE_MAX_CONNECTIONS") == connections
-    assert any("Megatron-FSDP" in warning for warning in found.warnings) is (zero_stage == 3)
+    assert any("Megatron-FSDP" in warning for warning in found.warnings) is (zero_stage == 2)
 
 
 def test_pins_that_contradict_each_other_are_told_with_the_rule_and_a_way_out() -> None:
