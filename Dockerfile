@@ -30,7 +30,7 @@ COPY executor executor
 # --- service -----------------------------------------------------------------------------------------------------
 
 FROM build AS build-service
-RUN pip install --constraint constraints.txt '.[postgres]'
+RUN pip install --constraint constraints.txt '.[postgres,oidc]'
 
 FROM base AS service
 COPY --from=build-service /opt/meshwright /opt/meshwright
@@ -44,8 +44,9 @@ EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/livez', timeout=2)"]
-# Inside a container the published port decides who reaches it; nothing asks callers who they are.
-CMD ["meshwright", "serve", "--host", "0.0.0.0", "--port", "8000", "--allow-remote"]
+# Nobody gets in without a key; `meshwright keys create`, run in the container, makes one.
+ENV MESHWRIGHT_AUTHENTICATION=required
+CMD ["meshwright", "serve", "--host", "0.0.0.0", "--port", "8000"]
 
 # --- executor ----------------------------------------------------------------------------------------------------
 

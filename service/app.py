@@ -4,15 +4,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from planner.version import __version__
 from service import interface, problems
+from service import problem_kinds as kinds
+from service.callers import authorized
 from service.limits import BodyLimit, Head, KnownHost, is_loopback
 from service.observability import RequestLog
 from service.routes import (
+    audit,
     calibrations,
     clusters,
     devices,
@@ -22,10 +25,13 @@ from service.routes import (
     health,
     history,
     measurements,
+    metrics,
     models,
     plans,
 )
 from service.runtime import runtime
+from service.security.access import ACCESS
+from service.security.gate import Gate, guarded
 from service.settings import ServiceSettings
 from service.solving.pool import SolverPool
 
@@ -44,6 +50,8 @@ RESOURCES = (
     models,
     clusters,
     devices,
+    audit,
+    metrics,
     health,
 )
 """Modules with a `router`, in the order of the OpenAPI document."""
@@ -62,6 +70,7 @@ def create_app(
         generate_unique_id_function=_operation_id,
         docs_url=None,  # service.interface serves it
         redoc_url=None,
+        dependencies=[Depends(authorized)],
     )
     app.state.settings = settings
     app.state.pools = (pool, estimates_pool)
@@ -71,7 +80,8 @@ def create_app(
     problems.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(Head)
-    if is_loopback(settings.host) and not settings.allow_remote:
+    app.add_middleware(Gate, settings=settings)
+    if is_loopback(settings.host) and settings.authentication != "none":
         app.add_middleware(KnownHost)
     app.add_middleware(RequestLog)  # the last added is the outermost
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
@@ -109,5 +119,19 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             schema.pop("$defs", None)
             schemas[model.__name__] = schema
         document["components"]["schemas"] = dict(sorted(schemas.items()))
+        _declare_callers(document)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _declare_callers(document: dict[str, Any]) -> None:
+    """What each operation asks of its caller, and how it refuses one."""
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "an API key, or a token of the OIDC provider"}
+    }
+    refusals = problems.documented(kinds.UNAUTHENTICATED, kinds.FORBIDDEN, kinds.RATE_LIMITED)
+    for path, operations in document["paths"].items():
+        for operation in operations.values() if guarded(path) else ():
+            operation["security"] = [{"bearer": []}]
+            operation["x-meshwright-scope"] = ACCESS.get(operation["operationId"], "nobody")
+            operation["responses"] = dict(sorted({**operation["responses"], **refusals}.items()))

@@ -1,37 +1,36 @@
 """`meshwright serve`: the service in this terminal, hung on the root command by an entry point."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cost_models.errors import SpecError
 
+if TYPE_CHECKING:
+    from service.settings import ServiceSettings
+
 Host = Annotated[str | None, typer.Option(help="Address to listen on; loopback unless told otherwise.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 Processes = Annotated[int | None, typer.Option("--solver-processes", min=1, help="Solves at the same time.")]
-AllowRemote = Annotated[
-    bool, typer.Option("--allow-remote", help="Listen beyond this machine although nothing asks callers who they are.")
+InsecureNoAuth = Annotated[
+    bool, typer.Option("--insecure-no-auth", help="Ask nobody who they are, and listen beyond this machine even so.")
 ]
 
 
 def serve(
-    host: Host = None, port: Port = None, solver_processes: Processes = None, allow_remote: AllowRemote = False
+    host: Host = None, port: Port = None, solver_processes: Processes = None, insecure_no_auth: InsecureNoAuth = False
 ) -> None:
     """Serve plans over HTTP."""
     import uvicorn
 
     from service.app import create_app
-    from service.limits import is_loopback
     from service.observability import configure
     from service.settings import ServiceSettings
 
-    stated = {"host": host, "port": port, "solver_processes": solver_processes, "allow_remote": allow_remote or None}
+    authentication = "none" if insecure_no_auth else None
+    stated = {"host": host, "port": port, "solver_processes": solver_processes, "authentication": authentication}
     settings = ServiceSettings.stated(**{key: value for key, value in stated.items() if value is not None})
-    if not settings.allow_remote and not is_loopback(settings.host):
-        raise SpecError(
-            f"host {settings.host} is reachable from other machines and callers are not authenticated; "
-            "listen on 127.0.0.1, or say --allow-remote"
-        )
+    _check_reach(settings)
     configure(settings.log_level, settings.log_format)
     uvicorn.run(
         create_app(settings),
@@ -41,4 +40,32 @@ def serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds)),
+    )
+
+
+def _check_reach(settings: "ServiceSettings") -> None:
+    """Refuse to listen beyond this machine before anybody can be told from anybody else.
+
+    Raises:
+        SpecError: there is no good key, no provider of tokens, and nobody has said that it is meant so.
+    """
+    from service.errors import ServiceError
+    from service.limits import is_loopback
+    from service.storage.database import Database
+    from service.storage.tables import now
+
+    if is_loopback(settings.host) or settings.authentication != "auto" or settings.oidc_issuer is not None:
+        return
+    database = Database(settings.database_url, retry_seconds=settings.database_retry_seconds)
+    try:
+        if database.read(lambda work: work.api_keys.good_exist(now())):
+            return
+        why = "there is no good API key"
+    except ServiceError as error:
+        why = f"the database shows no API keys ({error})"
+    finally:
+        database.close()
+    raise SpecError(
+        f"host {settings.host} is reachable from other machines and {why}; meshwright keys create, or listen on "
+        "127.0.0.1, or say MESHWRIGHT_AUTHENTICATION=required (keys come later) or --insecure-no-auth"
     )

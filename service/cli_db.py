@@ -26,10 +26,10 @@ def upgrade_command(url: Url = None, as_json: Json = False) -> None:
     """Bring the database to this release's migration; one that is there stays as it is."""
     from service.storage import upgrade
 
-    with _database(url) as database:
+    with opened(url) as database:
         before = upgrade.current(database)
         upgrade.upgrade(database)
-        _say({"from": before, "to": upgrade.head()}, f"{before or 'empty'} -> {upgrade.head()}", as_json=as_json)
+        say({"from": before, "to": upgrade.head()}, f"{before or 'empty'} -> {upgrade.head()}", as_json=as_json)
 
 
 @app.command("backup")
@@ -41,9 +41,9 @@ def backup_command(
     """Copy the database while it is in use: SQLite to a database file, PostgreSQL to an archive for pg_restore."""
     from service.storage.backup import backup
 
-    with _database(url) as database:
+    with opened(url) as database:
         backup(database, file)
-        _say({"file": str(file), "bytes": file.stat().st_size}, str(file), as_json=as_json)
+        say({"file": str(file), "bytes": file.stat().st_size}, str(file), as_json=as_json)
 
 
 @app.command("prune")
@@ -59,13 +59,14 @@ def prune_command(
     from service.storage.prune import prune
 
     before = datetime.now(UTC) - timedelta(days=older_than_days)
-    with _database(url) as database:
+    with opened(url) as database:
         gone = asdict(database.write(lambda work: prune(before, work)))
-        _say(gone, ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in gone.items()), as_json=as_json)
+        say(gone, ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in gone.items()), as_json=as_json)
 
 
 @contextmanager
-def _database(url: str | None) -> "Iterator[Database]":
+def opened(url: str | None) -> "Iterator[Database]":
+    """The database of the settings, or the one at `url`; closed in the end."""
     from service.settings import ServiceSettings
     from service.storage.database import Database
 
@@ -77,7 +78,8 @@ def _database(url: str | None) -> "Iterator[Database]":
         database.close()
 
 
-def _say(found: dict[str, object], text: str, *, as_json: bool) -> None:
+def say(found: dict[str, object], text: str, *, as_json: bool) -> None:
+    """A result for a program or for a reader."""
     import json
 
     typer.echo(json.dumps(found) if as_json else text)

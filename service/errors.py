@@ -9,6 +9,9 @@
        ├─ StorageUnavailable           the database is away, full or cannot be written
        ├─ Unstorable                   a text that the database cannot hold
        ├─ NotReady                     the plan exists but is still being made, or was never finished
+       ├─ Unauthenticated              nobody is known to ask, or whoever does is not let in
+       ├─ Forbidden                    the caller lacks the scope
+       ├─ RateLimited                  the caller asks too often
        ├─ Busy                         too much is waiting already; try later
        ├─ Pointed                      one key of the body is refused
        │  ├─ UnknownNames              it names a cluster that nobody registered
@@ -53,6 +56,23 @@ class Unstorable(ServiceError):
 
 class NotReady(ServiceError):
     """It exists, but there is no plan yet."""
+
+
+class Unauthenticated(ServiceError):
+    """Who asks is not known."""
+
+
+class Forbidden(ServiceError):
+    """Who asks may not."""
+
+
+class RateLimited(ServiceError):
+    """Who asks, asks too often."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        """When the next request will pass. [seconds]"""
+        self.seconds = seconds
+        super().__init__(message)
 
 
 class Busy(ServiceError):

@@ -50,7 +50,8 @@ class KnownHost:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve."""
-        if scope["type"] == "http":
+        # A page of another site has no key to show.
+        if scope["type"] == "http" and not any(name == b"authorization" for name, _ in scope["headers"]):
             stated = next((value for name, value in scope["headers"] if name == b"host"), b"localhost")
             if not is_loopback(_name(stated.decode("latin-1"))):
                 await response(problem_of_refusal(Misdirected(), scope))(scope, receive, send)

@@ -9,8 +9,11 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service import metrics
+
 HEADER = "X-Request-Id"
 _LONGEST_ID = 64
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def configure(level: str = "INFO", style: str = "auto") -> None:
@@ -71,7 +74,15 @@ class RequestLog:
             await self.app(scope, receive, noting)
         finally:
             seconds = time.perf_counter() - started
+            operation = str(getattr(scope.get("route"), "name", "none"))
+            metrics.REQUESTS.labels(operation, _method(scope), answered["status"]).inc()
+            metrics.REQUEST_SECONDS.labels(operation).observe(seconds)
             self.log.info("request", method=scope["method"], path=scope["path"], seconds=round(seconds, 6), **answered)
+
+
+def _method(scope: Scope) -> str:
+    """A method of HTTP; others would make a label each."""
+    return str(scope["method"]) if scope["method"] in _METHODS else "other"
 
 
 def _stated_id(scope: Scope) -> str | None:

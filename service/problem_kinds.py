@@ -46,6 +46,21 @@ UNCALIBRATED: Final = _kind(
     "A cost term has no data",
     "No measured, cited or fitted constant covers this device or framework; nothing is guessed.",
 )
+UNAUTHENTICATED: Final = _kind(
+    "unauthenticated",
+    HTTPStatus.UNAUTHORIZED,
+    "Who asks is not known",
+    "Send `Authorization: Bearer KEY` with a key of `meshwright keys create` that is not expired or revoked.",
+)
+FORBIDDEN: Final = _kind(
+    "forbidden", HTTPStatus.FORBIDDEN, "The key's scopes do not allow this", "Ask with a key of the scope in `detail`."
+)
+RATE_LIMITED: Final = _kind(
+    "rate-limited",
+    HTTPStatus.TOO_MANY_REQUESTS,
+    "The key is used too often",
+    "Try again after the seconds in `Retry-After`.",
+)
 NOT_FOUND: Final = _kind("not-found", HTTPStatus.NOT_FOUND, "Not found", "Nothing is stored or served under this name.")
 NOT_READY: Final = _kind(
     "not-ready", HTTPStatus.CONFLICT, "There is no plan yet", "The plan is still being made, or its solve failed."
@@ -119,6 +134,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.slug: kind
     for kind in (
         *(INVALID, UNREADABLE, NOT_INLINE, UNCALIBRATED, NOT_FOUND, NOT_READY, NOT_EXPORTABLE),
+        *(UNAUTHENTICATED, FORBIDDEN, RATE_LIMITED),
         *(CONFLICT, KEY_REUSED, CANCELLED, UNAVAILABLE),
         *(TOO_LARGE, MEDIA, METHOD, BUSY, SOLVE_FAILED, TIMED_OUT, INTERNAL, HTTP),
     )

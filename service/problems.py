@@ -1,5 +1,6 @@
 """From errors to HTTP: the one place that knows status codes. Bodies are RFC 9457 problem+json."""
 
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -19,6 +20,7 @@ from service.problem_kinds import (
     BUSY,
     CANCELLED,
     CONFLICT,
+    FORBIDDEN,
     HTTP,
     INTERNAL,
     INVALID,
@@ -29,9 +31,11 @@ from service.problem_kinds import (
     NOT_FOUND,
     NOT_INLINE,
     NOT_READY,
+    RATE_LIMITED,
     SOLVE_FAILED,
     TIMED_OUT,
     TOO_LARGE,
+    UNAUTHENTICATED,
     UNAVAILABLE,
     UNCALIBRATED,
     UNREADABLE,
@@ -74,6 +78,9 @@ _OF_ERROR: Final[tuple[tuple[type[MeshwrightError], Kind], ...]] = (
     (errors.Cancelled, CANCELLED),
     (errors.StorageUnavailable, UNAVAILABLE),
     (errors.NotReady, NOT_READY),
+    (errors.Unauthenticated, UNAUTHENTICATED),
+    (errors.Forbidden, FORBIDDEN),
+    (errors.RateLimited, RATE_LIMITED),
     (errors.Busy, BUSY),
     (errors.SolveTimedOut, TIMED_OUT),
     (errors.SolveFailed, SOLVE_FAILED),
@@ -150,6 +157,18 @@ def response(found: Problem, headers: Mapping[str, str] | None = None, *, instan
     return Response(text, found.status, media_type=MEDIA_TYPE, headers={**retry, **(headers or {})})
 
 
+def refused(error: MeshwrightError, scope: Mapping[str, Any]) -> Response:
+    """A deliberate error as a response, with the headers that belong to it."""
+    headers = {}
+    if isinstance(error, errors.Unauthenticated):
+        headers["WWW-Authenticate"] = 'Bearer realm="meshwright"'
+    if isinstance(error, errors.RateLimited):
+        headers["Retry-After"] = str(math.ceil(error.seconds))
+    if isinstance(error, errors.StorageUnavailable):
+        _log.error("the database is not available", reason=str(error))
+    return response(problem_of(error), headers, instance=request_id(scope))
+
+
 def request_id(scope: Mapping[str, Any]) -> str | None:
     """The id of the request, given by the middleware."""
     found = scope.get("state", {}).get("request_id")
@@ -184,9 +203,7 @@ def documented(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
 
 async def _deliberate(request: Request, error: Exception) -> Response:
     assert isinstance(error, MeshwrightError)
-    if isinstance(error, errors.StorageUnavailable):
-        _log.error("the database is not available", reason=str(error))
-    return response(problem_of(error), instance=request_id(request.scope))
+    return refused(error, request.scope)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -7,6 +7,10 @@ import structlog
 
 from service.constants import CalibrationShelf
 from service.errors import ServiceError
+from service.security.audit import AuditTrail
+from service.security.authenticate import Authenticator
+from service.security.oidc import verifier
+from service.security.rates import Rates
 from service.settings import ServiceSettings
 from service.solving.acceptance import Acceptance
 from service.solving.dispatcher import Dispatcher
@@ -34,10 +38,14 @@ class Runtime:
     dispatcher: Dispatcher
     planning: Planning
     sender: Sender | None
+    authenticator: Authenticator
+    rates: Rates
+    audit: AuditTrail
 
     async def start(self, settings: ServiceSettings) -> None:
         """Bring the database up to date where that is ours to do, then begin to work."""
         await asyncio.to_thread(_prepare, self, settings)
+        await self.audit.start()
         await self.pool.start()
         await self.estimates_pool.start()
         await self.dispatcher.start()
@@ -50,6 +58,7 @@ class Runtime:
         if self.sender is not None:
             await self.sender.close()
         await self.estimates_pool.close()
+        await self.audit.close()
         await asyncio.to_thread(self.database.close)
 
     async def unready(self) -> str | None:
@@ -103,7 +112,18 @@ def runtime(
         poll_seconds=settings.poll_seconds,
         max_estimates=settings.max_waiting,
     )
-    return Runtime(database, shelf, pool, estimates_pool, dispatcher, planning, sender)
+    return Runtime(
+        database=database,
+        shelf=shelf,
+        pool=pool,
+        estimates_pool=estimates_pool,
+        dispatcher=dispatcher,
+        planning=planning,
+        sender=sender,
+        authenticator=Authenticator(database, settings, verifier(settings)),
+        rates=Rates(),
+        audit=AuditTrail(database),
+    )
 
 
 def _pool(settings: ServiceSettings) -> SolverPool:

@@ -38,8 +38,19 @@ class ServiceSettings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     solver_processes: PositiveInt = 1
     """Solves that run at the same time; each takes one core."""
-    allow_remote: bool = False
-    """Listen beyond this machine, and answer to any name (`Host` header) when listening on the loopback."""
+    authentication: Literal["auto", "required", "none"] = "auto"
+    """required: nobody gets in without a key. auto: neither, once a key exists or tokens are taken; until then callers
+    of this machine are not asked, and no other can be. none: nobody is asked, whoever can reach the service."""
+    requests_per_minute: PositiveInt | None = 6000
+    """Of each key that states none of its own, on each replica."""
+    oidc_issuer: str | None = None
+    oidc_audience: str | None = None
+    oidc_jwks_url: str | None = None
+    """Where the issuer publishes its keys. With these three its bearer tokens are taken."""
+    oidc_scope_claim: str = "scope"
+    """Its words `meshwright:plan` (or `plan`), ..., are the caller's scopes."""
+    oidc_project_claim: str = "meshwright_project"
+    """Names the caller's project."""
     solve_timeout_seconds: PositiveFloat = 600.0
     """A solve is stopped after this."""
     estimate_timeout_seconds: PositiveFloat = 30.0

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
-from service import measuring
+from service import measuring, metrics
 from service import problem_kinds as kinds
 from service.callers import Caller, CurrentCaller
 from service.dependencies import CurrentDatabase, IdempotencyKey
@@ -50,10 +50,13 @@ async def add_measurement(
 
     def add(work: Repositories) -> Measurement:
         what = f"measurement of {plan_id}"
-        made, _ = once(work, caller, key, what, order, lambda: measuring.add(work, caller, plan_id, order))
+        made, new[0] = once(work, caller, key, what, order, lambda: measuring.add(work, caller, plan_id, order))
         return _one(work, caller, made)
 
+    new = [False]
     found = await database.writing(add)
+    for quantity, ratio in found.ratios.items() if new[0] else ():
+        metrics.ERROR_RATIO.labels(quantity).observe(ratio)
     response.headers["Location"] = f"/v1/measurements/{found.id}"
     return found
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import platform
 import secrets
+import time
 import traceback
 from contextlib import suppress
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 import structlog
 
 from planner.request import PlanRequest
+from service import metrics
 from service.constants import CalibrationShelf
 from service.errors import Cancelled, ServiceError, SolveFailed, StorageUnavailable, WorkerDied
 from service.problem_kinds import INTERNAL
@@ -163,6 +165,7 @@ class Dispatcher:
             self._watch.ended(solve.id)
 
     async def _solved(self, solve: Solve, held: Held) -> None:
+        started = time.perf_counter()
         state, answer = "failed", Answer()
         try:
             answer = await self._answered(solve)
@@ -184,7 +187,9 @@ class Dispatcher:
             answer = Answer(problem=problem(INTERNAL, text), trace=traceback.format_exc())
         if answer.trace:
             _log.error("the solver failed", exception=answer.trace)
+        metrics.SOLVE_SECONDS.labels(solve.verb).observe(time.perf_counter() - started)
         counted = await self._settled(lambda work: self._ended(work, solve, held, state, answer))
+        metrics.SOLVES.labels(solve.verb, state if counted else "late").inc()
         why = answer.problem.detail if answer.problem else None
         _log.info("solve ended", state=state if counted else "late", attempts=solve.attempts, problem=why)
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import structlog
 
+from service import metrics
 from service.callers import Caller
 from service.errors import Busy, Conflict, NotFound, ServiceError
 from service.identifiers import new_id
@@ -71,7 +72,10 @@ class Planning:
         accepted = await self._acceptance.accept(caller, order, prepared, key)
         if accepted.fresh:
             self._dispatcher.wake()
-        if prepared.stored is not None and prepared.stored.id == accepted.id:
+        stored = prepared.stored is not None and prepared.stored.id == accepted.id
+        metrics.ASKED.labels(verb, "stored" if stored else "queued" if accepted.fresh else "joined").inc()
+        structlog.contextvars.bind_contextvars(plan_id=accepted.id)
+        if stored and prepared.stored is not None:
             return _done(prepared.stored)
         return await self.look(caller, accepted.id, wait=wait or 0.0, kinds=(verb,))
 
@@ -128,6 +132,7 @@ class Planning:
     async def estimate(self, caller: Caller, order: Order) -> Content | Problem:
         """Price exactly the order's configuration, or find the price of an equal one."""
         prepared = await self._acceptance.prepare(caller, order, "estimate")
+        metrics.ASKED.labels("estimate", "queued" if prepared.stored is None else "stored").inc()
         if prepared.stored is not None:
             return prepared.stored
         if self._estimating >= self._max_estimates:

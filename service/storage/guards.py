@@ -1,6 +1,6 @@
 """Triggers that keep history as it was. A migration that rebuilds one of these tables sets them up again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 REFUSAL: Final = "is refused: its rows are kept as they were"
@@ -11,6 +11,8 @@ IMMUTABLE: Final = {
     "job_versions": ("UPDATE", "DELETE"),
 }
 """Table -> what is refused. Plans may be deleted, by `meshwright db prune` alone."""
+AUDIT: Final = {"audit": ("UPDATE",)}
+"""The same for what migration 0002 added; old entries may be pruned."""
 
 
 def trigger_name(table: str, verb: str) -> str:
@@ -19,13 +21,18 @@ def trigger_name(table: str, verb: str) -> str:
 
 
 def statements(dialect: str) -> Iterator[str]:
-    """What sets the triggers up."""
+    """What sets the triggers of the foundation up."""
     if dialect == "postgresql":
         yield (
             "CREATE FUNCTION meshwright_refuse() RETURNS trigger LANGUAGE plpgsql AS "
             f"$$ BEGIN RAISE EXCEPTION '% of % {REFUSAL}', TG_OP, TG_TABLE_NAME; END $$"
         )
-    for table, verbs in IMMUTABLE.items():
+    yield from triggers(dialect, IMMUTABLE)
+
+
+def triggers(dialect: str, tables: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """What makes `tables` refuse."""
+    for table, verbs in tables.items():
         for verb in verbs:
             head = f"CREATE TRIGGER {trigger_name(table, verb)} BEFORE {verb} ON {table}"
             if dialect == "postgresql":
@@ -37,9 +44,14 @@ def statements(dialect: str) -> Iterator[str]:
 
 def removals(dialect: str) -> Iterator[str]:
     """What takes them down."""
-    for table, verbs in IMMUTABLE.items():
+    yield from trigger_removals(dialect, IMMUTABLE)
+    if dialect == "postgresql":
+        yield "DROP FUNCTION meshwright_refuse()"
+
+
+def trigger_removals(dialect: str, tables: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """What lets `tables` be changed."""
+    for table, verbs in tables.items():
         for verb in verbs:
             on = f" ON {table}" if dialect == "postgresql" else ""
             yield f"DROP TRIGGER {trigger_name(table, verb)}{on}"
-    if dialect == "postgresql":
-        yield "DROP FUNCTION meshwright_refuse()"

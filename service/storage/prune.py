@@ -8,6 +8,7 @@ from sqlalchemy import CursorResult, Delete, delete, exists, select
 
 from service.storage.repositories import Repositories
 from service.storage.tables import (
+    AuditEntry,
     Delivery,
     IdempotencyKey,
     JobVersion,
@@ -26,6 +27,7 @@ class Pruned:
     requests: int
     idempotency_keys: int
     deliveries: int
+    audit_entries: int
 
 
 def prune(before: datetime, work: Repositories) -> Pruned:
@@ -48,4 +50,5 @@ def prune(before: datetime, work: Repositories) -> Pruned:
     requests = gone(delete(Solve).where(ended, Solve.ended_at < before, ~left))
     keys = gone(delete(IdempotencyKey).where(IdempotencyKey.created_at < before))
     deliveries = gone(delete(Delivery).where(Delivery.state.in_(("delivered", "failed")), Delivery.created_at < before))
-    return Pruned(plans, requests, keys, deliveries)
+    audited = gone(delete(AuditEntry).where(AuditEntry.created_at < before))
+    return Pruned(plans, requests, keys, deliveries, audited)

@@ -212,6 +212,48 @@ class IdempotencyKey(Base):
     created_at: Mapped[datetime] = mapped_column(Instant, default_factory=now, index=True)
 
 
+class ApiKey(Base):
+    """What a caller of a project shows. The secret itself is not kept."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (Index(None, "project_id", "id"),)
+
+    id: Mapped[str] = mapped_column(_Id, primary_key=True)
+    """The public part of the key's text."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    name: Mapped[str] = mapped_column(_Name)
+    sha256: Mapped[str] = mapped_column(_Hash)
+    scopes: Mapped[list[str]] = mapped_column(Json)
+    requests_per_minute: Mapped[int | None] = mapped_column(default=None)
+    """None: what the installation allows."""
+    created_at: Mapped[datetime] = mapped_column(Instant, default_factory=now)
+    expires_at: Mapped[datetime | None] = mapped_column(Instant, default=None)
+    revoked_at: Mapped[datetime | None] = mapped_column(Instant, default=None)
+    replaces: Mapped[str | None] = mapped_column(_Id, default=None)
+    """The key that a rotation made this one of."""
+
+
+class AuditEntry(Base):
+    """Who changed something, or tried to, and what came of it."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index(None, "project_id", "id"), Index(None, "created_at"))
+
+    id: Mapped[str] = mapped_column(_Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    caller: Mapped[str] = mapped_column(_Name)
+    key_id: Mapped[str | None] = mapped_column(_Name)
+    """Of the API key, or the subject of the bearer token."""
+    action: Mapped[str] = mapped_column(_Name)
+    """Operation id, or the command."""
+    target: Mapped[str] = mapped_column(Text)
+    """Path of the request, or what the command was about."""
+    status: Mapped[int]
+    """Of the answer; 0: none was given."""
+    request_id: Mapped[str | None] = mapped_column(_Name, default=None)
+    created_at: Mapped[datetime] = mapped_column(Instant, default_factory=now)
+
+
 class Delivery(Base):
     """A message to a webhook, until it is taken or given up."""
 

@@ -25,6 +25,8 @@ THIRD_PARTY: dict[str, set[str]] = {
         "alembic",
         "distributed",
         "httpcore2",
+        "jwt",
+        "prometheus_client",
         "standardwebhooks",
         "anyio",
     }

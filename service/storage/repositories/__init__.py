@@ -2,6 +2,7 @@
 
 from sqlalchemy.orm import Session
 
+from service.storage.repositories.access import ApiKeys, Audit, Projects
 from service.storage.repositories.calibrations import Calibrations
 from service.storage.repositories.deliveries import Deliveries
 from service.storage.repositories.history import History
@@ -18,12 +19,15 @@ class Repositories:
     def __init__(self, session: Session) -> None:
         """Over one open transaction."""
         self.session = session
+        self.api_keys = ApiKeys(session)
+        self.audit = Audit(session)
         self.calibrations = Calibrations(session)
         self.deliveries = Deliveries(session)
         self.history = History(session)
         self.keys = Keys(session)
         self.measurements = Measurements(session)
         self.plans = Plans(session)
+        self.projects = Projects(session)
         self.registrations = Registrations(session)
         self.solves = Solves(session)
 

@@ -64,6 +64,12 @@ class Solves(Repository):
         """Accepted and not ended, of all projects."""
         return self._session.scalar(select(func.count()).select_from(Solve).where(text(LIVE))) or 0
 
+    def depth(self) -> dict[str, int]:
+        """Accepted and not ended by state, of all projects."""
+        count = select(Solve.state, func.count()).where(text(LIVE)).group_by(Solve.state)
+        found = {state: number for state, number in self._session.execute(count).all()}  # noqa: C416 (rows are no tuples)
+        return {state: found.get(state, 0) for state in ("queued", "running")}
+
     def page(self, project_id: str, filters: Filters, *, after: str | None, size: int) -> Page[Solve]:
         """Solves, newest first."""
         return self._page(_filtered(project_id, filters), Solve.id, after, size)

@@ -19,7 +19,7 @@ from tests.unit.service.client import FakePool, InlinePool
 
 # The generated requests name the host of a test client.
 APP = create_app(
-    ServiceSettings(allow_remote=True, database_url=ambient.fresh()), pool=FakePool(), estimates_pool=InlinePool()
+    ServiceSettings(authentication="none", database_url=ambient.fresh()), pool=FakePool(), estimates_pool=InlinePool()
 )
 # Its systematic coverage of every keyword takes minutes; the sample keeps the examples and the random part.
 CONFIG = SchemathesisConfig.from_dict({"phases": {"coverage": {"enabled": FULL}}})

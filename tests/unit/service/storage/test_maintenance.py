@@ -67,7 +67,7 @@ def filled(database: Database) -> dict[str, str]:
 def test_what_nobody_needs_is_forgotten(database: Database, database_url: str) -> None:
     ids = filled(database)
     gone = run("prune", "--older-than-days", "30", "--url", database_url)
-    assert gone == {"plans": 1, "requests": 1, "idempotency_keys": 0, "deliveries": 0}
+    assert gone == {"plans": 1, "requests": 1, "idempotency_keys": 0, "deliveries": 0, "audit_entries": 0}
 
     def left(work: Repositories) -> set[str]:
         plans = {name for name, row in ids.items() if work.plans.get(DEFAULT_PROJECT, row) is not None}

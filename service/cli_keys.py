@@ -1,0 +1,140 @@
+"""`meshwright keys create|list|revoke|rotate`: who may ask the service, from the terminal of whoever runs it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli_db import Json, Url, opened, say
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from service.security.keys import KeyInfo, NewKey
+    from service.storage.database import Database
+
+app = typer.Typer(
+    name="keys",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="API keys of the service's callers.",
+)
+Days = Annotated[
+    float | None, typer.Option("--expires-in-days", min=0, help="Good for so long; for ever when left out.")
+]
+KeyId = Annotated[str, typer.Argument(help="As `keys list` shows it: the part after mwk_.")]
+
+
+@app.command("create")
+def create_command(
+    name: Annotated[str, typer.Argument(help="Who will use it, such as a scheduler's name.")],
+    scopes: Annotated[
+        list[str], typer.Option("--scope", help="plan, measure, calibrate, admin; several times for several.")
+    ],
+    project: Annotated[str, typer.Option("--project", help="The tenant whose rows it opens.")] = "default",
+    new_project: Annotated[bool, typer.Option("--new-project", help="Make the project.")] = False,
+    expires_in_days: Days = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option("--requests-per-minute", min=1, help="Instead of the installation's limit.")
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key. Its text is shown this once: only a hash of it is kept."""
+    from cost_models.errors import SpecError
+    from service.security import keys
+    from service.security.access import SCOPES
+
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown:
+        raise SpecError(f"--scope {unknown[0]} is none of {', '.join(SCOPES)}")
+    wanted = [scope for scope in SCOPES if scope in scopes]
+    with _database(url) as database:
+        made = database.write(
+            lambda work: keys.create(
+                work,
+                project,
+                name,
+                wanted,
+                expires_at=_after(expires_in_days),
+                requests_per_minute=requests_per_minute,
+                new_project=new_project,
+            )
+        )
+    _show_new(made, as_json=as_json)
+
+
+@app.command("list")
+def list_command(url: Url = None, as_json: Json = False) -> None:
+    """Every key, oldest first, without the secrets, which nobody has."""
+    import json
+
+    from service.security import keys
+
+    with _database(url) as database:
+        found = database.read(keys.listed)
+    if as_json:
+        typer.echo(json.dumps([key.model_dump(mode="json") for key in found]))
+        return
+    for key in found:
+        typer.echo(_line(key))
+
+
+@app.command("revoke")
+def revoke_command(key_id: KeyId, url: Url = None, as_json: Json = False) -> None:
+    """Let nobody in with a key any more: the next request with it is refused, on every replica."""
+    from service.security import keys
+
+    with _database(url) as database:
+        gone = database.write(lambda work: keys.revoke(work, key_id))
+    say(gone.model_dump(mode="json"), _line(gone), as_json=as_json)
+
+
+@app.command("rotate")
+def rotate_command(
+    key_id: KeyId,
+    grace_hours: Annotated[
+        float, typer.Option("--grace-hours", min=0, help="The old key is good for so long yet.")
+    ] = 24.0,
+    expires_in_days: Days = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Make another key of the same name and scopes; the old one ends after a while."""
+    from service.security import keys
+
+    grace = timedelta(hours=grace_hours)
+    with _database(url) as database:
+        made = database.write(lambda work: keys.rotate(work, key_id, grace=grace, expires_at=_after(expires_in_days)))
+    _show_new(made, as_json=as_json)
+
+
+@contextmanager
+def _database(url: str | None) -> "Iterator[Database]":
+    """The database at this release's migration; the embedded one is brought there."""
+    from service.storage import upgrade
+
+    with opened(url) as database:
+        if database.engine.dialect.name == "sqlite":
+            upgrade.upgrade(database)
+        yield database
+
+
+def _after(days: float | None) -> "datetime | None":
+    from service.storage.tables import now
+
+    return None if days is None else now() + timedelta(days=days)
+
+
+def _show_new(made: "NewKey", *, as_json: bool) -> None:
+    say(made.model_dump(mode="json"), made.token, as_json=as_json)
+    if not as_json:
+        typer.echo(f"{_line(made)}\nThe first line is the key; it is not shown again.", err=True)
+
+
+def _line(key: "KeyInfo") -> str:
+    ends = f", expires {key.expires_at:%Y-%m-%d %H:%M} UTC" if key.expires_at else ""
+    return f"{key.id}  {key.state:8} {key.project}/{key.name}: {', '.join(key.scopes)}{ends}"

@@ -1,0 +1,43 @@
+"""The audit: who changed something in the project, or tried to."""
+
+from datetime import datetime
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+
+from service import problem_kinds as kinds
+from service.callers import CurrentCaller
+from service.dependencies import CurrentDatabase
+from service.paging import PageCursor, Paged
+from service.problems import documented
+
+router = APIRouter(prefix="/v1/audit", tags=["audit"])
+
+
+class AuditItem(BaseModel):
+    """One request, or one command."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    id: str
+    caller: str
+    key_id: str | None
+    action: str
+    target: str
+    status: int
+    request_id: str | None
+    created_at: datetime
+
+
+class AuditPage(Paged):
+    """Entries, newest first."""
+
+    items: tuple[AuditItem, ...]
+
+
+@router.get("", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
+async def list_audit(caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor) -> AuditPage:
+    """Entries of the project, newest first; an entry appears within a second of its request."""
+    page = await database.reading(lambda work: work.audit.page(caller.project_id, after=cursor.after, size=cursor.size))
+    items = tuple(AuditItem.model_validate(row) for row in page.rows)
+    return AuditPage(items=items, next_page_token=cursor.next(page.next_after))

@@ -1,0 +1,28 @@
+"""What Prometheus scrapes; with a key where callers have them (`authorization` of the scrape configuration)."""
+
+from fastapi import APIRouter, Response
+
+from service import metrics as figures
+from service.callers import CurrentCaller
+from service.dependencies import CurrentDatabase
+from service.errors import StorageUnavailable
+from service.storage.repositories import Repositories
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(caller: CurrentCaller, database: CurrentDatabase) -> Response:
+    """Prometheus text. The depth of the queue is missing while the database is away."""
+
+    def depth(work: Repositories) -> dict[str, int]:
+        return work.solves.depth()
+
+    figures.QUEUE.clear()
+    try:
+        found = await database.reading(depth)
+    except StorageUnavailable:
+        found = {}
+    for state, count in found.items():
+        figures.QUEUE.labels(state).set(count)
+    return Response(figures.text(), media_type=figures.CONTENT_TYPE)

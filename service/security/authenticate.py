@@ -1,0 +1,75 @@
+"""From the Authorization header to a caller, or to a refusal.
+
+Keys are looked up at every request, so that one which is revoked, here or on another replica, is refused at once.
+"""
+
+from typing import Final
+
+from service.callers import Caller
+from service.errors import Unauthenticated
+from service.limits import is_loopback
+from service.security import tokens
+from service.security.access import SCOPES
+from service.security.keys import state_of
+from service.security.oidc import Verifier
+from service.settings import ServiceSettings
+from service.storage.database import Database
+from service.storage.repositories import Repositories
+from service.storage.tables import now
+
+_REFUSED: Final = "the key is unknown, expired or revoked"
+
+
+class Authenticator:
+    """Knows callers by their key or bearer token."""
+
+    def __init__(self, database: Database, settings: ServiceSettings, verifier: Verifier | None) -> None:
+        """Anonymous callers: always (`none`), never (`required`), or on the loopback while no key was made (`auto`)."""
+        self._database, self._verifier = database, verifier
+        self._open = settings.authentication == "none"
+        self._open_until_keyed = settings.authentication == "auto" and verifier is None and is_loopback(settings.host)
+
+    async def caller(self, authorization: str | None) -> Caller | None:
+        """Whom the header names; None: nobody, and nobody may.
+
+        Raises:
+            Unauthenticated: it names somebody who is not let in.
+        """
+        if authorization is None:
+            return await self._anonymous()
+        kind, _, text = authorization.partition(" ")
+        if kind.lower() != "bearer":
+            raise Unauthenticated("Authorization is not of the form: Bearer KEY")
+        token = tokens.read(text.strip())
+        if token is not None:
+            return await self._database.reading(lambda work: _of_key(work, token))
+        if self._verifier is None:
+            raise Unauthenticated(_REFUSED)
+        claimed = await self._verifier.verified(text.strip())
+        project_id = await self._database.reading(lambda work: _project(work, claimed.project))
+        return Caller(project_id=project_id, name=claimed.name, key_id=claimed.subject, scopes=claimed.scopes)
+
+    async def _anonymous(self) -> Caller | None:
+        if self._open_until_keyed and await self._database.reading(lambda work: work.api_keys.exist()):
+            self._open_until_keyed = False
+        return Caller() if self._open or self._open_until_keyed else None
+
+
+def _of_key(work: Repositories, token: tokens.Token) -> Caller:
+    row = work.api_keys.get(token.id)
+    if row is None or not token.is_of(row.sha256) or state_of(row, now()) != "good":
+        raise Unauthenticated(_REFUSED)
+    return Caller(
+        project_id=row.project_id,
+        name=row.name,
+        key_id=row.id,
+        scopes=frozenset(scope for scope in SCOPES if scope in row.scopes),
+        requests_per_minute=row.requests_per_minute,
+    )
+
+
+def _project(work: Repositories, name: str) -> str:
+    found = work.projects.named(name)
+    if found is None:
+        raise Unauthenticated("the token names no project of this installation")
+    return found.id

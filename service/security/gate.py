@@ -1,0 +1,85 @@
+"""The gate before every route: who asks, how often, and the record of what was changed. No body is read before it."""
+
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import metrics
+from service.callers import Caller
+from service.errors import RateLimited, ServiceError, Unauthenticated
+from service.problems import refused, request_id
+from service.runtime import Runtime
+from service.settings import ServiceSettings
+
+GUARDED: Final = ("/v1", "/metrics")
+"""What is refused without a caller before anything of it is read. Every route below asks for one, and no other does."""
+_CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Gate:
+    """Authenticates, counts and records."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+        """Wrap `app`."""
+        self.app = app
+        self._per_minute = settings.requests_per_minute
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve."""
+        if scope["type"] != "http" or not guarded(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        parts: Runtime = scope["app"].state.runtime
+        try:
+            caller = await parts.authenticator.caller(_authorization(scope))
+            if caller is None:
+                raise Unauthenticated("say who asks: Authorization: Bearer KEY")
+            self._count(parts, caller)
+        except ServiceError as error:
+            metrics.REFUSED.labels(type(error).__name__).inc()
+            await refused(error, scope)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        if scope["method"] not in _CHANGING:
+            await self.app(scope, receive, send)
+            return
+        await self._recorded(parts, caller, scope, receive, send)
+
+    def _count(self, parts: Runtime, caller: Caller) -> None:
+        allowed = caller.requests_per_minute or self._per_minute
+        if caller.key_id is None or allowed is None:
+            return
+        if (seconds := parts.rates.wait(caller.key_id, allowed)) > 0:
+            raise RateLimited(f"this key may ask {allowed} times a minute", seconds)
+
+    async def _recorded(self, parts: Runtime, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            action = _operation(scope) or scope["method"]
+            parts.audit.note(caller, action, scope["path"], status, request_id(scope))
+
+
+def guarded(path: str) -> bool:
+    """Whether nobody gets there unnamed."""
+    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in GUARDED)
+
+
+def _authorization(scope: Scope) -> str | None:
+    stated = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(stated) > 1:
+        raise Unauthenticated("Authorization is stated more than once")
+    return stated[0].decode("latin-1") if stated else None
+
+
+def _operation(scope: Scope) -> str | None:
+    route: Any = scope.get("route")
+    return getattr(route, "name", None)

@@ -1,0 +1,96 @@
+"""Bearer tokens of an OpenID Connect provider: signature, issuer, audience and times are checked by PyJWT."""
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+from cost_models.errors import SpecError
+from service.errors import Unauthenticated
+from service.security.access import SCOPES, Scope
+from service.settings import ServiceSettings
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures by public keys only: with a shared secret whoever verifies could also sign."""
+LEEWAY_SECONDS: Final = 30
+NEEDED: Final = ("exp", "iat", "iss", "aud", "sub")
+FETCH_SECONDS: Final = 5
+SCOPE_PREFIX: Final = "meshwright:"
+
+
+class Claimed(NamedTuple):
+    """What a verified token says."""
+
+    subject: str
+    name: str
+    project: str
+    scopes: frozenset[Scope]
+
+
+class Verifier:
+    """Tokens of one issuer, for one audience."""
+
+    def __init__(self, issuer: str, audience: str, keys: Any, *, scope_claim: str, project_claim: str) -> None:
+        """`keys` finds the public key that a token names (`jwt.PyJWKClient`)."""
+        self._issuer, self._audience, self._keys = issuer, audience, keys
+        self._scope_claim, self._project_claim = scope_claim, project_claim
+
+    async def verified(self, text: str) -> Claimed:
+        """What the token claims, once it is proven; in a thread, as the provider's keys may have to be fetched.
+
+        Raises:
+            Unauthenticated: it is not a good token for this service.
+        """
+        return await asyncio.to_thread(self._verified, text)
+
+    def _verified(self, text: str) -> Claimed:
+        import jwt
+
+        try:
+            key = self._keys.get_signing_key_from_jwt(text)
+            claims = jwt.decode(
+                text,
+                key,
+                algorithms=list(ALGORITHMS),
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": list(NEEDED)},
+            )
+        except jwt.PyJWTError as error:
+            raise Unauthenticated(f"the bearer token is refused: {type(error).__name__}") from error
+        stated = claims.get(self._scope_claim, "")
+        words = stated.split() if isinstance(stated, str) else [str(word) for word in stated or ()]
+        held = {word.removeprefix(SCOPE_PREFIX) for word in words}
+        project = claims.get(self._project_claim)
+        if not isinstance(project, str):
+            raise Unauthenticated(f"the bearer token lacks the claim {self._project_claim}")
+        subject = str(claims["sub"])[:200]
+        name = str(claims.get("preferred_username") or claims.get("email") or subject)[:200]
+        return Claimed(subject, name, project, frozenset(scope for scope in SCOPES if scope in held))
+
+
+def verifier(settings: ServiceSettings) -> Verifier | None:
+    """The verifier that the settings ask for.
+
+    Raises:
+        SpecError: they are incomplete, or PyJWT is missing.
+    """
+    stated = (settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url)
+    if all(value is None for value in stated):
+        return None
+    issuer, audience, url = stated
+    if issuer is None or audience is None or url is None:
+        raise SpecError("oidc_issuer, oidc_audience and oidc_jwks_url are set together, or none of them")
+    try:
+        import jwt
+        from jwt.algorithms import has_crypto
+    except ModuleNotFoundError:
+        has_crypto = False
+    if not has_crypto:
+        raise SpecError("oidc_issuer is set but PyJWT with cryptography is missing: pip install 'meshwright[oidc]'")
+    return Verifier(
+        issuer,
+        audience,
+        jwt.PyJWKClient(url, cache_keys=True, timeout=FETCH_SECONDS),
+        scope_claim=settings.oidc_scope_claim,
+        project_claim=settings.oidc_project_claim,
+    )

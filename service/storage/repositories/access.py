@@ -1,0 +1,65 @@
+"""Projects, their API keys, and what was done with them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import insert, or_, select
+
+from service.storage.repositories.base import Page, Repository
+from service.storage.tables import ApiKey, AuditEntry, Project
+
+
+class Projects(Repository):
+    """Tenants."""
+
+    def named(self, name: str) -> Project | None:
+        """The project of a name."""
+        return self._session.scalar(select(Project).where(Project.name == name))
+
+    def names(self) -> dict[str, str]:
+        """Names by id."""
+        return {row.id: row.name for row in self._session.scalars(select(Project).order_by(Project.name))}
+
+    def add(self, project: Project) -> None:
+        """A new one."""
+        self._session.add(project)
+        self._session.flush()
+
+
+class ApiKeys(Repository):
+    """Keys of all projects: whoever shows one does not say of which."""
+
+    def get(self, key_id: str) -> ApiKey | None:
+        """The key of an id, whether it is good or not."""
+        return self._session.get(ApiKey, key_id)
+
+    def exist(self) -> bool:
+        """Whether a key was ever made; one that was revoked counts, so that nobody gets in by its end."""
+        return self._session.scalar(select(ApiKey.id).limit(1)) is not None
+
+    def good_exist(self, at: datetime) -> bool:
+        """Whether a key could be used at an instant."""
+        good = (ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > at))
+        return self._session.scalar(select(ApiKey.id).where(*good).limit(1)) is not None
+
+    def all(self) -> Sequence[ApiKey]:
+        """Every key, oldest first."""
+        return self._session.scalars(select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)).all()
+
+    def add(self, key: ApiKey) -> None:
+        """A new one."""
+        self._session.add(key)
+        self._session.flush()
+
+
+class Audit(Repository):
+    """Entries are only added."""
+
+    def add(self, entries: Sequence[AuditEntry]) -> None:
+        """Many at once. One that is there already (the transaction is repeated) is an error, which repeats it whole."""
+        names = [column.key for column in AuditEntry.__table__.columns]
+        self._session.execute(insert(AuditEntry), [{name: getattr(row, name) for name in names} for row in entries])
+
+    def page(self, project_id: str, *, after: str | None, size: int) -> Page[AuditEntry]:
+        """Entries, newest first."""
+        return self._page(select(AuditEntry).where(AuditEntry.project_id == project_id), AuditEntry.id, after, size)
