@@ -25,8 +25,10 @@ class Pruning:
 def sequence_parallel_rows(space: BackendSpace, legal: BoolArray) -> BoolArray:
     """Drop rows without sequence parallelism whose twin with it is legal.
 
-    Activations between tensor-parallel blocks are divided by the ranks (arXiv:2205.05198, section 4.2.2): every
-    coefficient of memory is at most the twin's. Seconds are not, since the backward gathers a block's input again.
+    For questions of memory alone. Activations between tensor-parallel blocks are divided by the ranks
+    (arXiv:2205.05198, section 4.2.2): every coefficient of memory is at most the twin's but for the working set of some
+    backwards, which gather a block's input again; there the activations of one layer save at least as much. Of rows
+    that are priced in time `twins` tells which of the two is outdone.
     """
     flag = space.features["sequence_parallel"]
     if len(set(flag.tolist())) < 2:

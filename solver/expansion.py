@@ -11,6 +11,7 @@ from solver.rounding import MEMORY_UNIT
 from solver.rows import Rows, may_fit, priced_rows, with_memory
 from solver.space import every_topology, rows_of
 from solver.standing import Question, Standing
+from solver.twins import outdone, twin_features
 
 FIRST_CHUNK, CHUNK, GROWTH = 600, 16_000, 4
 """Rows priced at once: few until there is an incumbent to prune with, then so many that calls do not count."""
@@ -27,6 +28,7 @@ class Expansion:
         self.floors, self.owner, self.topology = floors[order], owner[order], topology[order]
         self.place = order
         self.position, self.size, self.most = 0, FIRST_CHUNK, most
+        self.twins = [twin_features(space) for space in question.spaces]
 
     def chunks(self, standing: Standing) -> Iterator[list[Group]]:
         """Rows that can still win and may fit, chunk by chunk."""
@@ -54,7 +56,7 @@ class Expansion:
         )
         standing.counters.priced += len(rows)
         self.position, self.size = stop, min(self.size * GROWTH, self.most)
-        return list(_tested(question, standing, rows))
+        return list(_tested(question, standing, rows, self.twins))
 
 
 def _floors(question: Question) -> tuple[FloatArray, IntArray, IntArray]:
@@ -68,8 +70,8 @@ def _floors(question: Question) -> tuple[FloatArray, IntArray, IntArray]:
     return floors * question.objective.weights(strategy), owner, topology
 
 
-def _tested(question: Question, standing: Standing, rows: Rows) -> Iterator[Group]:
-    """Rows whose first bound can win and whose least memory fits, grouped by shape."""
+def _tested(question: Question, standing: Standing, rows: Rows, twins: list[IntArray]) -> Iterator[Group]:
+    """Rows whose first bound can win, whose least memory fits and whose twin is no better, grouped by shape."""
     limit = question.caps.max_times(rows.strategy)
     keep = rows.lower <= limit
     if question.goal == "time" and question.pruning.first_bound:
@@ -84,6 +86,10 @@ def _tested(question: Question, standing: Standing, rows: Rows) -> Iterator[Grou
             keep &= ~np.asarray(standing.beaten(least / MEMORY_UNIT))
         if not keep.any():
             return
+        rows, limit, least = rows.take(keep), limit[keep], least[keep]
+        memory = {pool: table.take(keep) for pool, table in memory.items()}
+    if question.goal == "time" and question.pruning.sequence_parallel:
+        keep = ~outdone(question.problem, rows, memory, twins)
         rows, limit, least = rows.take(keep), limit[keep], least[keep]
         memory = {pool: table.take(keep) for pool, table in memory.items()}
     yield from grouped(question.problem, rows, memory, limit, least)
