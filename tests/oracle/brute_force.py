@@ -75,7 +75,7 @@ def _plain_gpt(model: ModelSpec) -> bool:
 
 
 def _megatron(job: Job, c: Mapping[str, Any]) -> bool:
-    if c["zero_stage"] > 1 and c["pipeline_parallel"] > 1:
+    if c["zero_stage"] > 2 or (c["zero_stage"] > 1 and c["pipeline_parallel"] > 1):
         return False
     if job.training.method != "full" or not _plain_gpt(job.model):
         return False
