@@ -49,28 +49,23 @@ def calibrate_command(
 
 
 def _site(folder: Path, out: Path | None, *, as_json: bool) -> None:
-    from cost_models import catalog
-    from planner.datasets.header import read_directory
-    from planner.fitting.site import update
+    from planner.fitting.site_report import site_report
 
-    shipped = catalog.calibration()
-    updated = update(shipped, read_directory(folder).measurements)
-    changed = {k: f for k, f in updated.factors.items() if k not in shipped.factors or shipped.factors[k] != f}
+    found = site_report(folder)
     if out is not None:
         try:
-            out.write_text(_yaml(updated.model_dump(mode="json", exclude_defaults=True)), encoding="utf-8")
+            out.write_text(_yaml(found.calibration.model_dump(mode="json", exclude_defaults=True)), encoding="utf-8")
         except OSError as error:
             raise SpecError(f"--output {out}: {error.strerror}") from error
         output.say(f"wrote {out}")
     if as_json:
-        output.print_json(
-            {"version": updated.version, "changed": {k: f.model_dump(mode="json") for k, f in changed.items()}}
-        )
+        output.print_json(found.to_dict())
     else:
-        for key, factor in changed.items():
-            output.print_text(
-                f"{key}: {factor.value:g} {factor.unit if factor.unit != '1' else ''}  ({factor.source})\n"
-            )
+        for key, factor in found.changed.items():
+            unit = factor.unit if factor.unit != "1" else ""
+            output.print_text(f"{key}: {factor.value:g} {unit}  ({factor.source})\n")
+    for line in found.lines():
+        output.say(line)
 
 
 def _yaml(value: Any) -> str:

@@ -30,6 +30,8 @@ class Dataset:
     """Cells that cannot be read: file, line, column, and why."""
     ignored: tuple[str, ...]
     """CSV files of another header, with the first column they lack."""
+    files: tuple[str, ...] = ()
+    """CSV files of the common header, with rows or without."""
 
 
 def read_directory(path: Path) -> Dataset:
@@ -46,6 +48,7 @@ def read_directory(path: Path) -> Dataset:
     measurements: list[Measurement] = []
     problems: list[str] = []
     ignored: list[str] = []
+    read: list[str] = []
     for file in files:
         try:
             rows, complaints, missing = _read_file(file)
@@ -56,9 +59,11 @@ def read_directory(path: Path) -> Dataset:
         problems += complaints
         if missing:
             ignored.append(f"{file.name}: not the common header: column {missing} is missing")
+        else:
+            read.append(file.name)
     if len(ignored) == len(files):
         raise DatasetUnreadable(f"{path}: no file of the common header; {ignored[0]}")
-    return Dataset(tuple(measurements), tuple(problems), tuple(ignored))
+    return Dataset(tuple(measurements), tuple(problems), tuple(ignored), tuple(read))
 
 
 def _read_file(file: Path) -> tuple[list[Measurement], list[str], str]:

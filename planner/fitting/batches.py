@@ -57,7 +57,7 @@ class Batches:
         self.measured = np.log([sample.seconds for sample in found]) if found else np.zeros(0)
         groups: dict[str, list[int]] = {}
         for index, sample in enumerate(self.samples):
-            groups.setdefault(_key(sample), []).append(index)
+            groups.setdefault(job_key(sample), []).append(index)
         self.batches = tuple(self._batch(indices, values) for indices in groups.values())
 
     def _batch(self, indices: list[int], values: Mapping[str, float] | None) -> Batch:
@@ -108,7 +108,8 @@ class Batches:
         return residuals - self.measured, slopes
 
 
-def _key(sample: Sample) -> str:
+def job_key(sample: Sample) -> str:
+    """What makes two rows rows of one job, whatever their global batch."""
     job = sample.case.job
     training = job.training.model_copy(update={"global_batch_size": 1})
     model = job.model.model_dump_json(exclude={"name", "assumptions"})

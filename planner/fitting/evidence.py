@@ -63,16 +63,22 @@ class Sample:
 
 def samples(rows: Iterable[Measurement]) -> list[Sample]:
     """Every row that states a time and can be priced, in the order given."""
-    found = []
+    return sorted_out(rows)[0]
+
+
+def sorted_out(rows: Iterable[Measurement]) -> tuple[list[Sample], list[tuple[Measurement, str]]]:
+    """Those, and the others each with why it tells nothing about time."""
+    found, unused = [], []
     for row in rows:
         if not row.states_time:
+            unused.append((row, "states no step time"))
             continue
         try:
             case = case_of(row)
             found.append(Sample(row, case, measured_step(row, case)))
-        except Unusable:
-            continue
-    return found
+        except Unusable as reason:
+            unused.append((row, str(reason)))
+    return found, unused
 
 
 def excluded(sample: Sample) -> str:

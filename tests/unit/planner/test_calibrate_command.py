@@ -2,8 +2,10 @@
 
 import csv
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,3 +99,92 @@ def test_a_calibration_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.
     file.write_text("version: 1\nfactors: {a: 3}\n")
     with pytest.raises(SpecError, match=r"x\.yaml"):
         calibrations.current()
+
+
+def written(folder: Path, rows: list[dict[str, object]], name: str = "site.csv") -> Path:
+    """A folder with these rows."""
+    with (folder / name).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, HEADER)
+        writer.writeheader()
+        writer.writerows(ROW | {"micro_batch": 2, "grad_accum": 4, "global_batch_seqs": 64} | row for row in rows)
+    return folder
+
+
+def moved(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+    """The JSON of an update, and what standard error says."""
+    assert main(["calibrate", "--site", str(folder), "--json"]) == 0
+    said = capsys.readouterr()
+    return json.loads(said.out), said.err
+
+
+STEP = 12.0
+"""About what the shipped constants say of `written`'s configuration. [s]"""
+UNTRUSTED: dict[str, list[float]] = {
+    "contradicting": [2.0, 20.0] * 4,
+    "unevenly": [STEP, 10 * STEP, STEP, 10 * STEP, STEP],
+    "a million times too slow": [1e6 * STEP * (1 + 0.01 * i) for i in range(8)],
+    "equal": [1.3 * STEP] * 8,
+}
+
+
+@pytest.mark.parametrize("name", UNTRUSTED)
+def test_rows_that_tell_nothing_move_nothing_and_widen(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refs = [{} if name == "equal" else {"ref": f"run {i}"} for i in range(8)]
+    rows: list[dict[str, object]] = [{**ref, "step_time_s": t} for ref, t in zip(refs, UNTRUSTED[name], strict=False)]
+    found, said = moved(written(tmp_path, rows), capsys)
+    assert found["nothing_moved"]
+    assert "nothing moved" in said
+    changed = {key: f["value"] for key, f in found["changed"].items() if not key.startswith("measured_runs.")}
+    assert set(changed) == {"step_time_widening@h100"}
+    assert changed["step_time_widening@h100"] > 1.2
+
+
+def test_random_times_move_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(3)
+    rows: list[dict[str, object]] = [
+        {
+            "ref": f"run {i}", "step_time_s": 10 ** chance.uniform(-0.3, 3), "grad_accum": i + 1,
+            "global_batch_seqs": 16 * (i + 1),
+        }
+        for i in range(12)
+    ]  # fmt: skip
+    found, _ = moved(written(tmp_path, rows), capsys)
+    assert found["nothing_moved"]
+    assert found["changed"]["step_time_widening@h100"]["value"] > 1.2
+
+
+def test_every_row_that_is_not_used_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, [], "empty.csv")
+    written(tmp_path, [{"gpu": "Z900", "step_time_s": 3}, {"step_time_s": 1e-6}, {"peak_mem_gb": 40}])
+    found, said = moved(tmp_path, capsys)
+    files = {entry["file"]: entry for entry in found["files"]}
+    assert files["empty.csv"] == {"file": "empty.csv", "used": 0, "unused": {}}
+    assert sum(files["site.csv"]["unused"].values()) == 3
+    assert "device not in the catalogue: Z900" in files["site.csv"]["unused"]
+    assert "states no step time" in files["site.csv"]["unused"]
+    assert "faster than the peak of its devices" in files["site.csv"]["unused"]
+    assert "site.csv: 0 of 3 rows used" in said
+    assert "empty.csv: 0 of 0 rows used" in said
+    assert "nothing moved: every constant is the shipped one" in said
+
+
+def test_a_sites_own_rows_are_predicted_with_its_constants(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, folder = tmp_path / "mine.yaml", tmp_path / "runs"
+    folder.mkdir()
+    site(folder, 8, slower=1.3)
+    assert main(["calibrate", "--site", str(folder), "--output", str(out)]) == 0
+    bias = []
+    for file in (None, out):
+        if file is not None:
+            monkeypatch.setenv("MESHWRIGHT_CALIBRATION", str(file))
+        settings.cache_clear()
+        capsys.readouterr()
+        assert main(["validate", "--data", str(folder), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        bias.append(found["totals"][0]["bias"])
+        assert found["fitted_files"] == ([] if file is None else ["site.csv"])
+    assert abs(bias[1]) < 0.6 * abs(bias[0])
