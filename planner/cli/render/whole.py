@@ -58,6 +58,12 @@ def _head(console: Console, plan: Plan, predicted: Prediction) -> None:
         f"probability of running out of memory {_probability(memory.oom_probability)}",
         soft_wrap=True,
     )
+    if memory.host_bytes > memory.host_usable_bytes:
+        console.print(
+            f"[bold]it is host memory that does not fit[/bold]: {gib(memory.host_bytes)} of "
+            f"{gib(memory.host_usable_bytes)} GiB usable on a node",
+            soft_wrap=True,
+        )
     console.print()
 
 

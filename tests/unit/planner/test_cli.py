@@ -82,6 +82,19 @@ def test_flags_make_a_request_of_their_own(capsys: Captured) -> None:
     assert found["optimality"] is None
 
 
+def test_an_estimate_that_lacks_host_memory_says_so(capsys: Captured) -> None:
+    flags = "--model llama-2-7b --device a100-sxm-80gb --gpus 8 --sequence-length 512 --global-batch-size 16"
+    choices = (
+        "zero_stage=3",
+        "micro_batch_size=1",
+        "optimizer_layers_offloaded=32",
+        "cluster.pools.0.host_memory=20GiB",
+    )
+    sets = [word for choice in choices for word in ("--set", choice)]
+    assert main(["estimate", *flags.split(), "--backend", "deepspeed", *sets]) == 3
+    assert "it is host memory that does not fit" in capsys.readouterr().out
+
+
 def test_an_estimate_that_does_not_fit_exits_with_3(capsys: Captured) -> None:
     assert main(["estimate", *FLAGS, "--set", "micro_batch_size=8"]) == 3
     assert capsys.readouterr().out.startswith("does not fit")
