@@ -7,7 +7,7 @@ from the page as it stands.
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from planner.datasets.header import read_directory
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import HELD_OUT, Sample, held_out, samples
 from planner.fitting.fit import Fitted, fitted
-from planner.fitting.left_out import LOOSER, sources_left_out, with_looser_priors
+from planner.fitting.left_out import LOOSER, LeftOut, sources_left_out, with_looser_priors
 from planner.fitting.robust import Problem, solve
 from planner.fitting.shipping import folder
 from planner.validate import ValidationReport, validate
@@ -207,11 +207,11 @@ def ablations(result: Fitted, found: Sequence[Sample]) -> list[str]:
     return table(("removed", *shown), [[name, *(percent(errors.get(key)) for key in shown)] for name, errors in rows])
 
 
-def unseen(result: Fitted, found: Sequence[Sample]) -> list[str]:
+def unseen(left_out: Sequence[LeftOut]) -> list[str]:
     """Whole sources left out of the fit."""
     rows = [
         [e.group, str(e.rows), percent(e.median_ape), percent(e.mape), percent(e.bias), percent(e.loose_median_ape)]
-        for e in sources_left_out(result, found)
+        for e in left_out
     ]
     return table(("source left out", "rows", "median", "mean", "bias", f"median, priors {LOOSER:.0f} x as wide"), rows)
 
@@ -277,6 +277,7 @@ def document(*, quick: bool) -> str:
     for quantity, title, unit, scale, file in pictures:
         picture(report, quantity, f"{title} of published runs", unit, scale, ROOT / "docs" / file)
     result = fitted(found, calibration)
+    left_out = sources_left_out(result, found)
     ran_out = sum(c.quantity == "verdict" and c.used and c.row.outcome == "oom" for c in report.comparisons)
     mean = korthikanti()
     parts = {
@@ -286,7 +287,7 @@ def document(*, quick: bool) -> str:
         "korthikanti": percent(mean),
         "time_coverage": coverage(report, "step_time"),
         "held_time_coverage": coverage(held, "step_time"),
-        "unseen": unseen(result, found),
+        "unseen": unseen(left_out),
         "looser": looser(result, found),
         "ranking": ranking(report),
         "noise": f"{calibration('ranking_noise'):.0%}",
@@ -298,24 +299,26 @@ def document(*, quick: bool) -> str:
         "verdicts": verdicts(report),
         "oom_rows": str(ran_out),
         "oom_bound": percent(1 - 0.05 ** (1 / ran_out), 0) if ran_out else "100 %",
-        "peers": peers(report, mean),
+        "peers": peers(report, mean, {e.group: e.mape for e in left_out}),
     }
     text = {name: part if isinstance(part, str) else "\n".join(part) for name, part in parts.items()}
     return TEMPLATE.read_text(encoding="utf-8").format(**text)
 
 
-def peers(report: ValidationReport, mean: float) -> list[str]:
-    """Published figures of other tools beside ours, on the same rows."""
+def peers(report: ValidationReport, mean: float, left_out: Mapping[str, float]) -> list[str]:
+    """Published figures of other tools beside ours, on the same rows; `left_out`: ours without the source, by group."""
     time = {entry["source"]: entry for entry in entries(report, "step_time")}
     rows = [
-        [where, percent(time[where]["mape"] if where in time else mean), f"{who}: {figure}", citation]
+        [where, percent(time[where]["mape"] if where in time else mean), percent(left_out.get(where)),
+         f"{who}: {figure}", citation]
         for where, who, figure, citation in PEERS
-    ]
+    ]  # fmt: skip
     for source, part, quantity, n, theirs, ours in own_figures(report):
         where = f"{source} {part}".strip() + f", {quantity.replace('_', ' ')}, {n} rows"
         citation = "the tool's own prediction, printed beside the measurement"
-        rows.append([where, percent(ours), f"{source} itself: {percent(theirs)}", citation])
-    return table(("rows", "Meshwright", "other", "source"), rows)
+        without = percent(left_out.get(f"{source} {part}".strip())) if quantity == "step_time" else "-"
+        rows.append([where, percent(ours), without, f"{source} itself: {percent(theirs)}", citation])
+    return table(("rows", "Meshwright", "source left out", "other", "source"), rows)
 
 
 if __name__ == "__main__":
