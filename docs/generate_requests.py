@@ -23,8 +23,8 @@ from cost_models.specs.configuration import BackendChoice, RecomputeCounts, Stag
 from cost_models.specs.training import BatchRange, LoraSpec, TrainingSpec
 from planner.configuration_request import ConfigurationRequest
 from planner.constraints import DECISIONS, Constraints
-from solver.domains import UNLESS_ASKED
 from planner.request import ClusterRequest, ModelRequest, PlanRequest, PoolRequest
+from solver.domains import UNLESS_ASKED
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "requests.md"
