@@ -92,8 +92,10 @@ def site_report(folder: Path) -> SiteReport:
     for row, reason in unused:
         why[row.file][reason] += 1
     counts = Counter(sample.row.file for sample in found)
+    moving = {told.family for told in update.told if told.moved}
+    behind = sorted({sample.row.file for sample in found if sample.case.job.device.family in moving})
     hashes = {
-        name: hashlib.sha256((folder / name if folder.is_dir() else folder).read_bytes()).hexdigest() for name in counts
+        name: hashlib.sha256((folder / name if folder.is_dir() else folder).read_bytes()).hexdigest() for name in behind
     }
     factors = update.calibration.factors
     return SiteReport(

@@ -12,6 +12,7 @@ import pytest
 from cost_models.errors import SpecError
 from planner import calibrations
 from planner.cli.app import main
+from planner.fitting.site_report import site_report
 from planner.measurement import HEADER
 from planner.planning import estimate
 from planner.request import PlanRequest
@@ -136,6 +137,7 @@ def test_rows_that_tell_nothing_move_nothing_and_widen(
     found, said = moved(written(tmp_path, rows), capsys)
     assert found["nothing_moved"]
     assert "nothing moved" in said
+    assert "site.csv" not in site_report(tmp_path).calibration.data
     changed = {key: f["value"] for key, f in found["changed"].items() if not key.startswith("measured_runs.")}
     assert set(changed) == {"step_time_widening@h100"}
     assert changed["step_time_widening@h100"] > 1.2
