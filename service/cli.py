@@ -21,10 +21,9 @@ def serve(
     host: Host = None, port: Port = None, solver_processes: Processes = None, insecure_no_auth: InsecureNoAuth = False
 ) -> None:
     """Serve plans over HTTP."""
-    import uvicorn
-
     from service.app import create_app
     from service.observability import configure
+    from service.serving import run
     from service.settings import ServiceSettings
 
     authentication = "none" if insecure_no_auth else None
@@ -32,15 +31,8 @@ def serve(
     settings = ServiceSettings.stated(**{key: value for key, value in stated.items() if value is not None})
     _check_reach(settings)
     configure(settings.log_level, settings.log_format)
-    uvicorn.run(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds)),
-    )
+    if not run(create_app(settings), settings):
+        raise typer.Exit(1)
 
 
 def _check_reach(settings: "ServiceSettings") -> None:

@@ -63,6 +63,8 @@ class Runtime:
 
     async def unready(self) -> str | None:
         """Why requests would not be worked on; None when they would."""
+        if self.planning.closing:
+            return "the service is ending"
         if not self.pool.ready:
             return "no solver process is up yet"
         try:

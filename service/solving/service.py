@@ -90,7 +90,7 @@ class Planning:
             while True:
                 view = await self._database.reading(lambda work: self._view(work, caller, plan_id, kinds))
                 left = deadline - time.monotonic()
-                if view.final or left <= 0:
+                if view.final or left <= 0 or self._watch.closing:
                     return view
                 await changes.next(min(left, self._poll))
 
@@ -98,13 +98,22 @@ class Planning:
         """Every change of a plan until it has ended."""
         last: View | None = None
         with self._watch.over(plan_id) as changes:
-            while last is None or not last.final:
+            while last is None or not (last.final or self._watch.closing):
                 view = await self._database.reading(lambda work: self._view(work, caller, plan_id, kinds))
                 if last is None or (view.state, view.progress) != (last.state, last.progress):
                     yield view
                 last = view
-                if not view.final:
+                if not (view.final or self._watch.closing):
                     await changes.next(self._poll)
+
+    def end_waits(self) -> None:
+        """The service is told to end: whoever waits is answered with what there is, and streams end."""
+        self._watch.close()
+
+    @property
+    def closing(self) -> bool:
+        """Whether it has been told to end."""
+        return self._watch.closing
 
     async def cancel(self, caller: Caller, plan_id: str, *, kinds: Kinds = PLANS) -> View:
         """Stop a plan that is being made.

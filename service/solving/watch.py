@@ -29,6 +29,14 @@ class Watch:
         """Nobody waits."""
         self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._progress: dict[str, Progress] = {}
+        self.closing = False
+        """Whether the service has been told to end: nobody waits any longer, whatever a solve does."""
+
+    def close(self) -> None:
+        """Send everybody who waits home."""
+        self.closing = True
+        for solve_id in list(self._waiters):
+            self._wake(solve_id)
 
     def progressed(self, solve_id: str, progress: Progress) -> None:
         """A solve of this process got on."""

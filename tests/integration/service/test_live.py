@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -89,10 +91,15 @@ def test_an_unknown_device_is_refused_with_a_suggestion(http: httpx2.Client) -> 
     assert "did you mean a100-sxm-80gb" in answer.json()["detail"]
 
 
+SIZES = (72, 96, 160)
+"""Batches that no other test asks for: a stored plan would be answered without a solve."""
+
+
 def test_the_event_loop_goes_on_while_plans_are_solved(server: Server) -> None:
     async def ask() -> list[float]:
         async with httpx2.AsyncClient(base_url=server.url, timeout=90) as http:
-            solves = [asyncio.create_task(http.post("/v1/plans", json=JOB_EXAMPLE, headers=WAIT)) for _ in range(3)]
+            jobs = [{**JOB_EXAMPLE, "training": {**JOB_EXAMPLE["training"], "global_batch_size": n}} for n in SIZES]
+            solves = [asyncio.create_task(http.post("/v1/plans", json=job, headers=WAIT)) for job in jobs]
             delays = []
             while not all(solve.done() for solve in solves):
                 started = time.perf_counter()
@@ -116,6 +123,23 @@ def test_sigterm_ends_the_service_cleanly_and_in_time() -> None:
         started = time.monotonic()
     assert time.monotonic() - started < 30
     assert not [line for line in found.lines if "Traceback" in line]
+
+
+def test_waits_and_streams_end_when_the_service_does() -> None:
+    """A solver process is never up: the plan is never made, and both callers would stay."""
+    with served(environment={"MESHWRIGHT_SOLVER_POOL": "dask://127.0.0.1:9"}) as found:
+        with httpx2.Client(base_url=found.url, timeout=60) as http:
+            place = http.post("/v1/plans", json=JOB_EXAMPLE).headers["location"]
+        with ThreadPoolExecutor(2) as threads:
+            waiter = threads.submit(httpx2.get, found.url + place, headers={"Prefer": "wait=60"}, timeout=60)
+            watcher = threads.submit(httpx2.get, f"{found.url}{place}/events", timeout=60)
+            time.sleep(1.5)
+            started = time.monotonic()
+            found.process.send_signal(signal.SIGTERM)
+            assert waiter.result(20).status_code == 202
+            assert "event: progress" in watcher.result(20).text
+            assert found.process.wait(30) is not None
+            assert time.monotonic() - started < 15
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -1,0 +1,37 @@
+"""The application under uvicorn, ending in time: who waits or watches is answered as soon as the end is asked for."""
+
+import asyncio
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from service.settings import ServiceSettings
+
+
+class Server(uvicorn.Server):
+    """Ends waits and event streams at once; uvicorn alone would let them go on until its patience is over."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal came."""
+        parts = getattr(getattr(self.config.app, "state", None), "runtime", None)
+        if parts is not None:
+            asyncio.get_running_loop().call_soon_threadsafe(parts.planning.end_waits)
+        super().handle_exit(sig, frame)
+
+
+def run(app: FastAPI, settings: ServiceSettings) -> bool:
+    """Serve until told to end; whether it ever served."""
+    server = Server(
+        uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds)),
+        )
+    )
+    server.run()
+    return server.started
