@@ -64,7 +64,7 @@ def updated(calibration: Calibration, found: Sequence[Sample]) -> SiteUpdate:
         said = _told(here, own, usable, family)
         told.append(said)
         changes |= said.moved or _widened(here, own, family, said.why)
-        changes |= _counted(calibration, usable)
+        changes |= {} if said.why == _UNLIKE else _counted(calibration, usable)
     version = f"{calibration.version}+site{len(found)}"
     return SiteUpdate(
         Calibration(version=version, factors={**calibration.factors, **changes}, data=calibration.data), tuple(told)

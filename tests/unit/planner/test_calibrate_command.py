@@ -154,6 +154,7 @@ def test_random_times_move_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     ]  # fmt: skip
     found, _ = moved(written(tmp_path, rows), capsys)
     assert found["nothing_moved"]
+    assert set(found["changed"]) == {"step_time_widening@h100"}
     assert found["changed"]["step_time_widening@h100"]["value"] > 1.2
 
 
