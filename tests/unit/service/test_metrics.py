@@ -1,0 +1,39 @@
+"""What Prometheus reads: solves, hits of the store, the queue, and how predictions did."""
+
+import pytest
+
+from service import metrics
+from tests.unit.service.client import JOB, client
+
+pytestmark = pytest.mark.usefixtures("databases")
+
+
+def value(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def figures() -> dict[str, float]:
+    return {
+        "queued": value("meshwright_plan_requests_total", verb="plan", result="queued"),
+        "stored": value("meshwright_plan_requests_total", verb="plan", result="stored"),
+        "solved": value("meshwright_plans_total", verb="plan", status="done"),
+        "timed": value("meshwright_solve_duration_seconds_count", verb="plan"),
+        "measured": value("meshwright_prediction_error_ratio_count", quantity="step_seconds"),
+    }
+
+
+def test_what_happens_is_counted_once() -> None:
+    with client() as http:
+        before = figures()
+        made = http.post("/v1/plans", json=JOB, headers={"Prefer": "wait=10"})
+        assert http.post("/v1/plans", json=JOB).status_code == 200
+        run = {"outcome": "ok", "step_seconds": 3.5}
+        for _ in range(2):
+            place = f"{made.headers['location']}/measurements"
+            assert http.post(place, json=run, headers={"Idempotency-Key": "run-1"}).status_code == 201
+        after = figures()
+        text = http.get("/metrics").text
+    assert {name: after[name] - before[name] for name in after} == dict.fromkeys(after, 1.0)
+    assert 'meshwright_queue_depth{state="queued"} 0.0' in text
+    assert "meshwright_build_info{version=" in text
+    assert made.headers["location"].rpartition("/")[2] not in text
