@@ -215,13 +215,17 @@ NUMBERS: Final = (
         at=_device_memory,
         value=_usable,
         most=lambda p: 512,
-        text=lambda p, u: f"{gib(_usable(p, u))} of usable memory per GPU (instead of {gib(_usable(p, 0))}, in steps of 1 GiB)",
+        text=lambda p, u: (
+            f"{gib(_usable(p, u))} of usable memory per GPU (instead of {gib(_usable(p, 0))}, in steps of 1 GiB)"
+        ),
     ),
     Number(
         name="host_memory",
         at=_host_memory,
         value=_host,
         most=lambda p: 1024,
-        text=lambda p, u: f"{gib(_host(p, u))} of host memory per node (instead of {gib(_host(p, 0))}, in steps of 8 GiB)",
+        text=lambda p, u: (
+            f"{gib(_host(p, u))} of host memory per node (instead of {gib(_host(p, 0))}, in steps of 8 GiB)"
+        ),
     ),
 )

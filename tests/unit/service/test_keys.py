@@ -138,7 +138,12 @@ def test_who_changed_what_is_recorded() -> None:
 
 def test_nothing_is_served_to_others_before_there_are_keys(database_url: str, monkeypatch: Any) -> None:
     ran: list[str] = []
-    monkeypatch.setattr("service.serving.run", lambda _, settings: ran.append(settings.host) or True)
+
+    def ran_on(_: Any, settings: Any) -> bool:
+        ran.append(settings.host)
+        return True
+
+    monkeypatch.setattr("service.serving.run", ran_on)
     monkeypatch.setenv("MESHWRIGHT_DATABASE_URL", database_url)
     with pytest.raises(SpecError, match="reachable from other machines and there is no good API key"):
         serve(host="0.0.0.0")
