@@ -147,7 +147,10 @@ def test_infeasible_over_pools_is_an_answer(tmp_path: Path, capsys: Captured) ->
     assert "no stages over 1 x t4 and 1 x rtx-4090 hold the job" in capsys.readouterr().out
 
 
-def test_the_table_of_stages_names_their_pools(tmp_path: Path, capsys: Captured) -> None:
+def test_the_table_of_stages_names_their_pools(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     path = tmp_path / "job.json"
     path.write_text(request(H100, A100).model_dump_json())
     assert main(["plan", "-f", str(path)]) == 0
