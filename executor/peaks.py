@@ -144,7 +144,8 @@ def tracked() -> Iterator[TrackedStep]:
     with tracker:
         yield outcome
     snapshot = tracker.get_tracker_snapshot("peak")
-    outcome.peak_bytes = sum(int(kinds["Total"]) for device, kinds in snapshot.items() if device.type == "cpu")
+    seen = sum(int(kinds["Total"]) for device, kinds in snapshot.items() if device.type == "cpu")
+    outcome.peak_bytes = seen + _reducer_bytes()
 
 
 def _total_tracker() -> Any:
@@ -185,6 +186,23 @@ def _live_tensors() -> list[Any]:
                 if tensor is not None and tensor.layout is torch.strided and tensor.device.type == "cpu":
                     found.setdefault(tensor.untyped_storage()._cdata, tensor)
     return list(found.values())
+
+
+def _reducer_bytes() -> int:
+    """Gradient buckets of DistributedDataParallel, which live in C++ where no Python object shows them. [bytes]
+
+    They hold every trained parameter once, beside the gradients unless those are views of them.
+    Source: torch `csrc/distributed/c10d/reducer.cpp`, Reducer::initialize_buckets.
+    """
+    from torch.nn.parallel import DistributedDataParallel
+
+    return sum(
+        parameter.numel() * parameter.element_size()
+        for module in gc.get_objects()
+        if issubclass(type(module), DistributedDataParallel) and not module.gradient_as_bucket_view
+        for parameter in module.parameters()
+        if parameter.requires_grad
+    )
 
 
 def _toy_step() -> None:
