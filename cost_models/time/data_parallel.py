@@ -8,8 +8,12 @@ import numpy as np
 
 from cost_models import catalog
 from cost_models.arrays import choose
-from cost_models.parameters import Split, Weight, local_parameters
+from cost_models.calibration import Calibration
+from cost_models.job import Job
+from cost_models.parameters import Split, Weight, local_parameters, total_parameters
 from cost_models.specs.choices import BACKENDS, PRECISIONS
+from cost_models.specs.configuration import Configuration
+from cost_models.strategy import Strategy
 from cost_models.time.collectives import Group, expert_replica_group, reduce_scatter_seconds, replica_group
 from cost_models.time.compression import kernel_seconds, wire_bytes
 from cost_models.time.frame import Frame, lookup, once, overlapped
@@ -141,6 +145,19 @@ def step_seconds(frame: Frame, parameters: Local, trained: Local, cover: Cover) 
     early, beside_forward = overlapped(cover.forward, gathered, share, 0.0)
     compress = choose(frame.replicas > 1, kernel_seconds(frame, trained.dense + trained.experts), 0.0)
     return late + early + compress, beside_backward + beside_forward
+
+
+def sent_gradient_bytes(job: Job, configuration: Configuration, calibration: Calibration) -> float:
+    r"""Bytes that one process sends to reduce the gradients of a step, all weights trained and held whole. [bytes]
+
+    .. math:: V = 2\,\frac{n-1}{n}\, N b
+
+    for N parameters of b bytes each on the wire over n ranks: both halves of a ring.
+    Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) section 3.
+    """
+    frame = Frame(job=job, strategy=Strategy.of(configuration), calibration=calibration)
+    n = configuration.data_parallel
+    return float(2 * (n - 1) / n * reduce_bytes(frame)) * total_parameters(job.model)
 
 
 def _updated_gather(frame: Frame, trained: Local) -> Any:

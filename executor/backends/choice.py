@@ -3,10 +3,12 @@
 from typing import Final, Literal
 
 from cost_models.specs.configuration import Configuration
+from executor.backends.compression import HOOKS
 from executor.errors import PlanRefused
 
 Wrapper = Literal["ddp", "fsdp", "pipeline", "deepspeed", "deepspeed_pipeline"]
 LAUNCHED_BACKENDS: Final = ("deepspeed", "fsdp", "ddp")
+_FEEDBACK: Final = dict.fromkeys(("powersgd", "int8", "top-k"), " with error feedback")
 TORCH_OPTIMIZERS: Final = ("adamw", "sgd")
 """What the torch back ends build themselves."""
 
@@ -59,7 +61,7 @@ def check_trained(configuration: Configuration) -> None:
         refused[f"precision {c.precision}"] = c.precision not in (
             ("bf16", "fp32", "fp16") if c.backend.name == "ddp" else ("bf16", "fp32")
         )
-        compressions = ("none", "fp16", "bf16", "powersgd") if c.backend.name == "ddp" else ("none", "bf16")
+        compressions = ("none", *HOOKS) if c.backend.name == "ddp" else ("none", "bf16")
         refused[f"gradient_compression {c.gradient_compression}"] = c.gradient_compression not in compressions
         refused["offload of a part of the layers"] = not c.parameter_offload and any(
             s.optimizer_layers_offloaded for s in c.stages
@@ -76,7 +78,7 @@ def described(configuration: Configuration) -> tuple[str, ...]:
     if name == "ddp":
         lines.append(f"DistributedDataParallel over {c.data_parallel} processes")
         if c.gradient_compression != "none":
-            lines.append(f"communication hook {c.gradient_compression}")
+            lines.append(f"communication hook {c.gradient_compression}{_FEEDBACK.get(c.gradient_compression, '')}")
         return tuple(lines)
     if c.tensor_parallel > 1:
         kind = "AutoTP" if name == "deepspeed" else "parallelize_module (DTensor)"

@@ -1,14 +1,12 @@
-"""DistributedDataParallel, with torch's communication hooks as gradient compression; autocast for 16 bits."""
+"""DistributedDataParallel with compressed gradients where the plan says so; autocast for 16 bits."""
 
 from contextlib import nullcontext
 from typing import Any
 
 from cost_models.specs.configuration import Configuration
 from executor.backends import llama
+from executor.backends.compression import compress
 from executor.backends.trainer import data_rank, local_device, optimizer
-
-POWERSGD_RANK = 4
-"""Vogels et al., arXiv:1905.13727, section 5: rank 4 reaches the accuracy of SGD on language models."""
 
 
 class DdpTrainer:
@@ -26,7 +24,7 @@ class DdpTrainer:
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=c.precision == "fp16")
         llama.recompute_blocks(llama.blocks(model), c.stages[0].recompute.full)
         self._model = torch.nn.parallel.DistributedDataParallel(model.to(self.device))
-        _compress(self._model, c.gradient_compression)
+        self.compressor = compress(self._model, c.gradient_compression)
         self._optimizer = optimizer(c, model.parameters(), learning_rate)
 
     def step(self, tokens: Any) -> Any:
@@ -46,25 +44,3 @@ class DdpTrainer:
         self._scaler.update()
         self._optimizer.zero_grad()
         return total
-
-
-def _compress(model: Any, compression: str) -> None:
-    """Register the hook of a `gradient_compression`."""
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-
-    if compression == "powersgd":
-        # The hook starts to compress at its third iteration at the earliest: DDP rebuilds its buckets before.
-        state = powerSGD_hook.PowerSGDState(
-            process_group=None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=2
-        )
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif compression == "fp16":
-        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif compression == "bf16":
-
-        def bf16_hook(state: Any, bucket: Any) -> Any:
-            # Under its own name DDP takes the hook with NCCL alone; gloo sums bf16 as well.
-            return default_hooks.bf16_compress_hook(state, bucket)
-
-        bf16_hook.__annotations__ = {}
-        model.register_comm_hook(None, bf16_hook)

@@ -45,6 +45,15 @@ def device_mesh(configuration: Configuration, device: Any) -> Any:
     return init_device_mesh(device.type, shape, mesh_dim_names=("pp", "dp", "tp"))
 
 
+def gather_into(whole: Any, share: Any) -> None:
+    """All-gather equal shares into one tensor."""
+    import torch.distributed as dist
+
+    # Renamed in torch 2.13.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    gather(whole, share)
+
+
 def optimizer(configuration: Configuration, parameters: Any, learning_rate: float) -> Any:
     """The plan's optimizer. Fused where every parameter is laid out alike: no temporaries of the parameters' size."""
     import torch

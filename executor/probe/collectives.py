@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from executor.backends.trainer import gather_into
 from executor.probe.fit import COLLECTIVES, AlphaBeta, Collective, alpha_beta
 
 SIZES: Final = tuple(2**power for power in (12, 14, 16, 18, 20, 22, 24, 25))
@@ -34,11 +35,10 @@ def _seconds(collective: Collective, size: int, processes: int, device: Any) -> 
     part = torch.ones(size // 4 // processes, device=device)
     other = torch.empty_like(whole)
     # Renamed in torch 2.13.
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     run: dict[str, Callable[[], Any]] = {
         "all_reduce": lambda: dist.all_reduce(whole),
-        "all_gather": lambda: gather(whole, part),
+        "all_gather": lambda: gather_into(whole, part),
         "reduce_scatter": lambda: scatter(part, whole),
         "all_to_all": lambda: dist.all_to_all_single(other, whole),
     }

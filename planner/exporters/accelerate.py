@@ -100,7 +100,7 @@ def _sharding_losses(plan: Plan, c: Configuration) -> list[str]:
     if c.activation_offload:
         losses.append("activation_offload: the plan's is not that of activation checkpoints alone")
     if c.gradient_compression not in ("none", "bf16", *(("fp16", "powersgd") if c.backend.name == "ddp" else ())):
-        losses.append(f"gradient_compression {c.gradient_compression}: no hook of this name")
+        losses.append(f"gradient_compression {c.gradient_compression}: Accelerate registers no hook of this name")
     return losses
 
 

@@ -102,6 +102,8 @@ def ds_config(job: Job, c: Configuration, options: ExportOptions) -> dict[str, A
         config["pipeline"] = {"stages": c.pipeline_parallel, "activation_checkpoint_interval": interval}
     if c.precision in ("bf16", "fp16"):
         config[c.precision] = {"enabled": True}
+    # The default is a norm of 1 in some of these releases and none in others.
+    config["gradient_clipping"] = 0.0
     config |= _optimizer(c, options)
     config["zero_optimization"] = _zero(job, c)
     if c.gradient_compression in _COMPRESSED_DTYPE:
@@ -188,6 +190,7 @@ def _notes(c: Configuration, options: ExportOptions, losses: tuple[str, ...]) ->
     notes = [f"not expressed: {loss}" for loss in losses]
     if options.learning_rate is None and c.optimizer in _OPTIMIZERS:
         notes.append("optimizer.params states no learning rate, DeepSpeed's own default would apply: set params.lr")
+    notes.append("gradient_clipping is 0, none: state the norm that you clip at")
     if any(stage.recompute.full or stage.recompute.selective for stage in c.stages):
         notes.append(
             "the script recomputes activations in the layers that model_settings.json lists (half-open ranges)"

@@ -80,7 +80,6 @@ def train(directory: Path, processes: int, cases: dict[str, dict[str, Any]]) -> 
         config = None
         if chosen.backend.name == "deepspeed":
             config, _ = adapted_to_cpu(exported(feasible(configuration=chosen)))
-            config["gradient_clipping"] = 0.0  # DeepSpeed clips at 1 by default, which torch's back ends do not
         asked[name] = {
             "configuration": chosen.model_dump(mode="json"), "tied": name.endswith("tied"), "config": config
         }  # fmt: skip

@@ -101,7 +101,7 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("data-parallel-only", {"tensor_parallel": 2}),
         ("no-sharding", {"zero_stage": 1}),
         ("no-offload", {"optimizer_offload": True}),
-        ("compressions", {"gradient_compression": "int8"}),
+        ("compressions", {"gradient_compression": "one-bit"}),
         ("no-fp8", {"precision": "fp8"}),
         ("cross-entropies", {"cross_entropy": "vocab_parallel"}),
         ("eager-cuda-graph", {"cuda_graph": True}),
