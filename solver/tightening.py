@@ -4,10 +4,11 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from solver.bounds.batch import Batch
+from solver.bounds.cases import Bounds
 from solver.bounds.holding import may_win, somehow
 from solver.bounds.offload import refinable
 from solver.bounds.peak import peak_bound
-from solver.bounds.row import Bounds, layout_of, row_bounds
+from solver.bounds.row import layout_of, row_bounds
 from solver.groups import Group
 from solver.rounding import above
 from solver.space import BoolArray

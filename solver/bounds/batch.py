@@ -50,10 +50,11 @@ class Windows:
     places: IntArray
     """Window of the layers [a, b); Q where there is none. (L + 1, L + 1)"""
 
-    def first(self, count: float) -> FloatArray:
-        """Layers by kind among the first `count` of each window. (S, Q, J)"""
-        result: FloatArray = self.prefix[:, :, int(min(count, self.prefix.shape[2] - 1))]
-        return result
+    def first(self, count: Any) -> FloatArray:
+        """Layers by kind among the first `count` of each window: (S, Q, J), or (n, S, Q, J) for n counts."""
+        at = np.minimum(count, self.prefix.shape[2] - 1).astype(np.int64)
+        result: FloatArray = self.prefix[:, :, at]
+        return np.moveaxis(result, 2, 0) if at.ndim else result
 
     def firsts(self, count: FloatArray) -> FloatArray:
         """The same for as many counts as windows and rows. (n, S, Q) -> (n, S, Q, J)"""

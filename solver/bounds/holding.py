@@ -17,7 +17,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray
 from solver.bounds import offload
-from solver.bounds.batch import Batch
+from solver.bounds.batch import Batch, is_free
 from solver.bounds.free import counts_of
 from solver.bounds.offload import Level
 from solver.bounds.quick import least_total, quick_tail
@@ -41,11 +41,11 @@ def somehow(batch: Batch, limit: FloatArray) -> BoolArray:
 
 def may_win(batch: Batch, limit: FloatArray) -> BoolArray:
     """Rows that some way to recompute could bring within `limit`, as far as this test sees. (n,)"""
-    possible, every = somehow(batch, limit), tuple(ways(batch.shape))
-    if batch.shape.fixed or every == (ANYHOW,):
+    possible = somehow(batch, limit)
+    if batch.shape.fixed or is_free(batch.shape):
         return possible
     found, level = np.zeros(len(batch), dtype=bool), offload.merged(batch.shape)
-    for way in every:
+    for way in ways(batch.shape):
         at = np.nonzero(possible & ~found)[0]
         if len(at):
             found[at] = within(batch.take(at), limit[at], way, level)
@@ -53,13 +53,18 @@ def may_win(batch: Batch, limit: FloatArray) -> BoolArray:
 
 
 def within(batch: Batch, limit: FloatArray, way: Way, level: Level) -> BoolArray:
-    """Whether the slowest stage, given what the limit leaves it, is at the mean at least and holds enough. (n,)"""
-    total = least_total(batch, way)
+    """Whether the slowest stage, given what the limit leaves it, is at the mean at least and holds enough. (n,)
+
+    With any of the way's counts.
+    """
+    counts = np.ravel(way.count)
+    total = np.atleast_2d(least_total(batch, way.counting(counts[:, None])))
     left = limit - batch.shape.virtual * quick_tail(batch, level) - total
-    found = left >= batch.slope * np.ceil(total / batch.shape.stages)
-    at = np.nonzero(found)[0]
-    if len(at):
-        found[at] = _Holding(batch.take(at), way, level).enough(left[at])
+    count, row = np.nonzero(left >= batch.slope * np.ceil(total / batch.shape.stages))
+    found = np.zeros(len(batch), dtype=bool)
+    if len(row):
+        holding = _Holding(batch.take(row), way.counting(counts[count]), level)
+        found[row[holding.enough(left[count, row])]] = True
     return found
 
 
@@ -73,13 +78,13 @@ class _Holding:
 
     @property
     def _modes(self) -> tuple[int, ...]:
-        name, first, _ = self.way
-        return {"mode": (int(first),), "count": (NONE,), "equal": (NONE, FULL)}.get(name, (NONE, SELECTIVE, FULL))
+        known = {"mode": (self.way.mode,), "count": (NONE,), "equal": (NONE, FULL)}
+        return known.get(self.way.kind, (NONE, SELECTIVE, FULL))
 
     @property
-    def _count(self) -> float:
-        """Layers of every stage that are fully recomputed whatever else."""
-        return self.way[1] if self.way[0] == "count" else 0.0
+    def _count(self) -> FloatArray:
+        """Layers of every stage that are fully recomputed whatever else. (n, 1)"""
+        return np.reshape(self.way.count, (-1, 1)).astype(float)
 
     def enough(self, left: FloatArray) -> BoolArray:
         """Whether all layers fit when (v m - 1) times the slowest stage may take `left`. (n,)"""
@@ -103,11 +108,10 @@ class _Holding:
 
     def _working(self) -> FloatArray:
         """Least working set of the modes that a stage may show. (n, S, I)"""
-        name, first, _ = self.way
-        if name == "mode":
-            alone: FloatArray = work(self.batch, int(first), int(first))[..., 0]
+        if self.way.kind == "mode":
+            alone: FloatArray = work(self.batch, self.way.mode, self.way.mode)[..., 0]
             return alone
-        if name == "count":
+        if self.way.kind == "count":
             return np.minimum(work(self.batch, NONE, FULL), work(self.batch, FULL, FULL))[..., 0]
         least: FloatArray = self.batch.memory.working.min(axis=-1)
         return least
@@ -155,8 +159,8 @@ class _Holding:
         time, memory = self.batch.time.layer[:, :, None], self.batch.memory.layer
         cost = y[..., None, None] * time + z[..., None, None] * memory
         by_kind = cost[..., list(self._modes)].min(axis=-1)
-        if not self._count:
+        if self.way.kind != "count":
             return by_kind, np.zeros(y.shape)
         # The number of recomputed layers is given; its price makes them cost as much as the others.
         given = by_kind[..., self._major] - cost[..., self._major, FULL]
-        return np.minimum(by_kind, cost[..., FULL] + given[..., None]), self._count * given
+        return np.minimum(by_kind, cost[..., FULL] + given[..., None]), self._count[..., None] * given

@@ -4,9 +4,8 @@ A level covers the maxima (low, high] of offloaded layers over the stages: its m
 least that of `low` + 1. Levels of width one are exact.
 """
 
-import itertools
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,16 +17,29 @@ from solver.layout import ALL_OR_NONE, SAME_COUNT, node_loads
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One range of offloaded layers; `everything` for back ends that offload all or nothing."""
+    """One range of offloaded layers, or one for every row; `everything` for back ends that offload all or nothing."""
 
-    low: int
-    high: int
+    low: Any
+    high: Any
     everything: bool = False
 
     @property
     def none(self) -> bool:
         """Nothing is offloaded."""
-        return self.high == 0 and not self.everything
+        return not (self.everything or np.any(self.high))
+
+    @property
+    def alone(self) -> Self:
+        """A list of this level."""
+        return replace(self, low=np.array([self.low]), high=np.array([self.high]))
+
+    def __len__(self) -> int:
+        """Levels."""
+        return len(self.low)
+
+    def take(self, index: Any) -> Self:
+        """Those of some rows."""
+        return replace(self, low=self.low[index], high=self.high[index]) if np.ndim(self.low) else self
 
 
 def refinable(shape: Shape) -> bool:
@@ -35,33 +47,32 @@ def refinable(shape: Shape) -> bool:
     return shape.offloads and shape.offload == SAME_COUNT and shape.stages > 1
 
 
-def levels(shape: Shape, *, fine: bool = False) -> tuple[Level, ...]:
-    """Levels that together cover what the rows of a shape may offload; `fine` ones are of width one."""
-    if not shape.offloads:
-        return (Level(0, 0),)
-    if shape.offload == ALL_OR_NONE:
-        return (Level(0, 0, everything=True),)
+def levels(shape: Shape, *, fine: bool = False) -> Level:
+    """Levels that together cover what the rows of a shape may offload, ascending; `fine` ones are of width one."""
+    if not shape.offloads or shape.offload == ALL_OR_NONE:
+        return Level(np.zeros(1), np.zeros(1), everything=shape.offloads)
     longest = (
         shape.num_layers // shape.stages
         if shape.fixed or shape.offload == SAME_COUNT
         else shape.num_layers - shape.stages + 1
     )
     if shape.stages == 1 or fine:
-        return tuple(Level(w - 1, w) for w in range(1, longest + 1))
-    edges = sorted({*range(5), *(int(longest * i / 8) for i in range(1, 9)), longest})
-    edges = [edge for edge in edges if edge <= longest]
-    return tuple(Level(low, high) for low, high in itertools.pairwise(edges))
+        edges = np.arange(longest + 1)
+    else:
+        edges = np.unique([*range(5), *(int(longest * i / 8) for i in range(1, 9)), longest])
+    edges = edges[edges <= longest].astype(float)
+    return Level(edges[:-1], edges[1:])
 
 
 def deepest(shape: Shape) -> Level:
     """The level that offloads most."""
-    return max(levels(shape), key=lambda level: (level.everything, level.high))
+    every = levels(shape)
+    return Level(float(every.low[-1]), float(every.high[-1]), every.everything)
 
 
 def merged(shape: Shape) -> Level:
     """One level that covers all of them."""
-    last = deepest(shape)
-    return Level(0, last.high, last.everything)
+    return replace(deepest(shape), low=0.0)
 
 
 def saved(batch: Batch, level: Level) -> FloatArray:
@@ -80,16 +91,14 @@ def tails(tables: Tables, level: Level) -> tuple[FloatArray, FloatArray]:
         return base, base
     at, each = windows(batch.shape), batch.time.layer_offload
     first = at.counts if level.everything else at.first(level.high)
-    key = level.high if not level.everything else -1
-    actual = tables.get(
-        ("offload tail", key, 0), lambda batch: _kept_tail(batch) + weighted(first, batch.time.layer_offload)
-    )
-    exact = batch.shape.offload == SAME_COUNT and level.high - level.low == 1
-    if level.everything or exact:
+    actual = base + weighted(first, each)
+    if level.everything:
         return actual, actual
-    if bool((each >= 0).all()):
-        return base, actual
-    return base + weighted(first, np.minimum(each, 0)), actual
+    least = base if bool((each >= 0).all()) else base + weighted(first, np.minimum(each, 0))
+    if batch.shape.offload == SAME_COUNT:
+        exact = np.reshape(level.high - level.low == 1, (-1, 1, 1))
+        least = np.where(exact, actual, least)
+    return least, actual
 
 
 def _kept_tail(batch: Batch) -> FloatArray:
@@ -104,6 +113,11 @@ def least_offload_tail(batch: Batch, level: Level) -> FloatArray:
     each = batch.time.layer_tail.min(axis=(1, 2)) + batch.time.layer_offload.min(axis=(1, 2))
     result: FloatArray = np.where(each >= 0, batch.time.stage_tail.min(axis=-1) + (level.low + 1) * each, -np.inf)
     return result
+
+
+def offloaded(layers: FloatArray, level: Level) -> FloatArray:
+    """Layers that stages with so many offload: as many as the level allows. (n, S)"""
+    return layers if level.everything else np.minimum(layers, np.reshape(level.high, (-1, 1)))
 
 
 def host_fits(batch: Batch, offloaded: FloatArray) -> Any:

@@ -13,13 +13,12 @@ from solver.bounds.ways import Way
 
 def least_total(batch: Batch, way: Way) -> FloatArray:
     """Least sum of the stages' micro-batch times: every layer, and what the way recomputes at least. (n,) [ticks]"""
-    name, first, _ = way
     every, constants = counts_of(batch.shape), batch.time.stage.sum(axis=1)
-    if name == "count":
+    if way.kind == "count":
         plain = constants + batch.time.layer[..., NONE].min(axis=1) @ every
-        result: FloatArray = plain + first * batch.shape.stages * price(batch, NONE, FULL).min(axis=(1, 2))
+        result: FloatArray = plain + way.count * batch.shape.stages * price(batch, NONE, FULL).min(axis=(1, 2))
         return result
-    modes = batch.time.layer[..., int(first)] if name == "mode" else batch.time.layer.min(axis=3)
+    modes = batch.time.layer[..., way.mode] if way.kind == "mode" else batch.time.layer.min(axis=3)
     total: FloatArray = constants + modes.min(axis=1) @ every
     return total
 

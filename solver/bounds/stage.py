@@ -259,14 +259,14 @@ def count_range(tables: Tables, saved: FloatArray) -> CountRange:
     return CountRange(low, high, whole, least)
 
 
-def counted(tables: Tables, saved: FloatArray, ranges: CountRange, count: float) -> StageTime:
-    """Exactly `count` layers fully recomputed (at least one), the rest not at all."""
-    batch = tables.batch
+def counted(tables: Tables, saved: FloatArray, ranges: CountRange, counts: Any) -> StageTime:
+    """Exactly so many layers fully recomputed (at least one), the rest not at all."""
+    batch, count = tables.batch, np.reshape(counts, (-1, 1, 1)).astype(float)
     fits = (ranges.fewest <= count) & (count <= ranges.most)
     if batch.shape.kinds == 1:
         mixed = _with_validity(batch, run_time(tables, NONE) + count * price(batch, NONE, FULL), fits)
     else:
-        exact, really = exactly(tables, saved, NONE, FULL, windows(batch.shape).first(count))
+        exact, really = exactly(tables, saved, NONE, FULL, windows(batch.shape).first(np.ravel(counts)))
         mixed = _with_validity(batch, exact, fits & really)
     time = np.where(windows(batch.shape).length == count, ranges.whole, mixed)
-    return StageTime(time, time, np.full(time.shape, float(count)))
+    return StageTime(time, time, np.broadcast_to(count, time.shape))

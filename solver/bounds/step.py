@@ -11,6 +11,7 @@ from solver.bounds.batch import Batch, windows
 from solver.bounds.free import by_length, counts_of, greedy_layers, slowest_stage, sum_bound
 from solver.bounds.offload import Level
 from solver.bounds.quick import least_total
+from solver.bounds.ways import ANYHOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,8 @@ def fixed(batch: Batch, stages: Stages, level: Level) -> Pair:
     """Given layers: the stages are independent but for the maxima."""
     least = np.maximum(stages.low_tail[:, :, 0].max(axis=1), offload.least_offload_tail(batch, level))
     lower = objective(batch, stages.times.max(axis=(1, 2)), stages.times.sum(axis=(1, 2)), least)
-    length = windows(batch.shape).length[0]
-    amount = length if level.everything else min(level.high, length)
-    host = offload.host_fits(batch, np.full((len(batch), batch.shape.stages), float(amount)))
+    held = np.full((len(batch), batch.shape.stages), windows(batch.shape).length[0])
+    host = offload.host_fits(batch, offload.offloaded(held, level))
     tail, reached = stages.tail[:, :, 0].max(axis=1), stages.reached
     upper = objective(batch, reached.max(axis=(1, 2)), reached.sum(axis=(1, 2)), tail)
     return lower, np.where(host, upper, np.inf)
@@ -62,14 +62,14 @@ def free(batch: Batch, stages: Stages, level: Level, most: FloatArray) -> Pair:
     upper = np.full(len(batch), np.inf)
     at = np.nonzero(lower <= most)[0]
     if len(at):
-        upper[at] = _value(batch.take(at), stages.take(at), level)
+        upper[at] = _value(batch.take(at), stages.take(at), level.take(at))
     return lower, upper
 
 
 def split(batch: Batch, stages: Stages, level: Level, most: FloatArray) -> Pair:
     """Free layers of several kinds: rows whose first bound is at most `most` are divided exactly."""
     tau = slowest_stage(by_length(batch, stages.times), batch.shape.num_layers)
-    total = least_total(batch, ("each", 0, 0))
+    total = least_total(batch, ANYHOW)
     least = _least_tail(batch, stages, level)
     lower, upper = objective(batch, tau, np.maximum(total, tau), least), np.full(len(batch), np.inf)
     at = np.nonzero(lower <= most)[0]
@@ -77,14 +77,14 @@ def split(batch: Batch, stages: Stages, level: Level, most: FloatArray) -> Pair:
         lower[at] = _divided(batch.take(at), stages.take(at), least[at], most[at])
         at = at[lower[at] <= most[at]]
     if len(at):
-        upper[at] = _value(batch.take(at), stages.take(at), level)
+        upper[at] = _value(batch.take(at), stages.take(at), level.take(at))
     return lower, upper
 
 
 def _divided(batch: Batch, stages: Stages, least: FloatArray, most: FloatArray) -> FloatArray:
     """Each part of the objective at its own least over all divisions, one after the other while within `most`. (n,)"""
     tau = partition.least_maximum(batch, stages.times)
-    total = least_total(batch, ("each", 0, 0))
+    total = least_total(batch, ANYHOW)
     lower = objective(batch, tau, np.maximum(total, tau), least)
     at = np.nonzero(lower <= most)[0]
     if len(at):
@@ -130,11 +130,10 @@ def _value(batch: Batch, stages: Stages, level: Level) -> FloatArray:
     value = np.full(len(batch), np.inf)
     if not ok.any():
         return value
-    batch, stages, layers = batch.take(ok), stages.take(ok), layers[ok]
+    batch, stages, level, layers = batch.take(ok), stages.take(ok), level.take(ok), layers[ok]
     at = partition.chosen_windows(batch, layers)[:, :, None]
     time = np.take_along_axis(stages.reached, at, axis=2)[:, :, 0]
     tails = np.take_along_axis(stages.tail, at, axis=2)[:, :, 0].max(axis=1)
-    amount = layers if level.everything else np.minimum(layers, level.high)
-    host = offload.host_fits(batch, amount.astype(float)) & np.isfinite(time).all(axis=1)
+    host = offload.host_fits(batch, offload.offloaded(layers.astype(float), level)) & np.isfinite(time).all(axis=1)
     value[ok] = np.where(host, objective(batch, time.max(axis=1), time.sum(axis=1), tails), np.inf)
     return value

@@ -1,7 +1,7 @@
 """Ways to recompute: what a back end can lay out, cut into cases whose least stage times are known."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
@@ -11,28 +11,36 @@ from solver.bounds.batch import Shape, is_free, windows
 from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, StageTime, Tables
 from solver.layout import ONE_MODE
 
-Way = tuple[str, float, float]
-"""How to recompute: ("mode", r, 0) all layers in one mode; ("count", n, 0) n full layers in every stage; ("pair", a, b)
-some stages' layers in a, some in b; ("equal", 0, 0) the same number of full layers in every stage, as few as fit;
-("each", 0, 0) every stage its own best pattern."""
-ANYHOW: Final[Way] = ("each", 0, 0)
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to recompute: "mode", all layers in one mode; "count", so many full layers in every stage; "equal", the same
+    number of full layers in every stage, as few as fit; "each", every stage its own best pattern.
+    """
+
+    kind: Literal["mode", "count", "equal", "each"]
+    mode: int = NONE
+    count: Any = 0
+    """A number, or one for every row; of ways that are listed, all numbers."""
+
+    def counting(self, count: Any) -> Self:
+        """The same with other counts."""
+        return replace(self, count=count)
 
 
-def ways(shape: Shape) -> Iterator[Way]:
+ANYHOW: Final = Way("each")
+
+
+def ways(shape: Shape) -> tuple[Way, ...]:
     """Ways to recompute that together cover what a back end can lay out."""
     if shape.recompute == ONE_MODE:
-        yield from (("mode", r, 0) for r in ((FULL,) if shape.needs_full else (NONE, SELECTIVE, FULL)))
-    elif is_free(shape):
-        yield ANYHOW
-    else:
-        if not shape.needs_full:
-            yield ("mode", SELECTIVE, 0)
-            yield ("mode", NONE, 0)
-        if shape.fixed:
-            yield ("mode", FULL, 0)
-            yield ("equal", 0, 0)
-        else:
-            yield from (("count", n, 0) for n in range(1, shape.num_layers // shape.stages + 1))
+        return tuple(Way("mode", r) for r in ((FULL,) if shape.needs_full else (NONE, SELECTIVE, FULL)))
+    if is_free(shape):
+        return (ANYHOW,)
+    plain = () if shape.needs_full else (Way("mode", SELECTIVE), Way("mode", NONE))
+    if shape.fixed:
+        return (*plain, Way("mode", FULL), Way("equal"))
+    return (*plain, Way("count", FULL, np.arange(1, shape.num_layers // shape.stages + 1)))
 
 
 def patterns(shape: Shape) -> tuple[tuple[int, ...], ...]:
@@ -50,13 +58,12 @@ Options = list[tuple[tuple[int, ...], StageTime]]
 
 def stage_times(tables: Tables, way: Way, saved: FloatArray, ranges: CountRange | None = None) -> Options:
     """Times of each pattern that a way allows; `ranges` spares computing them again for every count."""
-    name, first, _ = way
-    if name == "mode":
-        return [((int(first),), stage.single(tables, saved, int(first)))]
-    if name == "count":
+    if way.kind == "mode":
+        return [((way.mode,), stage.single(tables, saved, way.mode))]
+    if way.kind == "count":
         known = ranges or stage.count_range(tables, saved)
-        return [((NONE, FULL), stage.counted(tables, saved, known, first))]
-    if name == "equal":
+        return [((NONE, FULL), stage.counted(tables, saved, known, way.count))]
+    if way.kind == "equal":
         return [((NONE, FULL), _equal(tables, saved))]
     return [(pattern, _pattern(tables, saved, pattern)) for pattern in patterns(tables.batch.shape)]
 
