@@ -6,6 +6,8 @@ docs/what-is-proven.md says what is claimed and how each part is checked.
 import base64
 import hashlib
 import zlib
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -230,11 +232,30 @@ def issue(plan: Plan, calibration: Calibration) -> Certificate:
         configuration=plan.configuration,
         proof=_EMPTY,
     )
-    problem = empty.problem(calibration)
+    asked = empty.problem(calibration)
+    problem = over(asked, _counts(plan, asked))
     proof, found = certified(problem, plan.configuration, _bounds(plan, problem))
     if found:
         raise BrokenRule(f"the plan is not what it claims: {found[0]}")
     return empty.model_copy(update={"proof": proof}).sealed()
+
+
+def over(problem: "Problem", counts: Sequence[int]) -> "Problem":
+    """The question over so many devices, where a part of the cluster may do and nobody asked for one."""
+    from solver.part import whole_by_default
+
+    if not whole_by_default(problem):
+        return problem
+    return replace(problem, domains=problem.domains.with_values(gpus=counts))
+
+
+def _counts(plan: Plan, problem: "Problem") -> tuple[int, ...]:
+    """The numbers of devices that a plan looked at."""
+    from solver.part import better_divided
+
+    if plan.optimality is None:
+        return (*better_divided(problem), problem.job.cluster.gpus)
+    return tuple(plan.optimality.certificate["gpus_considered"])
 
 
 def _bounds(plan: Plan, problem: "Problem") -> tuple[Fraction, ...] | None:

@@ -19,7 +19,7 @@ from planner.model_source import resolve_model
 from planner.plan import Assumption
 from planner.question import Question
 from planner.request import ClusterRequest, PlanRequest, PoolRequest
-from planner.splits import check_batch, check_degrees
+from planner.splits import WIDEST_SEARCH, check_batch, check_degrees
 
 MOST: Final = {
     "training.sequence_length": 2**27,
@@ -227,4 +227,5 @@ def _check(request: PlanRequest, job: Job, constraints: Constraints) -> None:
     if request.configuration is None:
         check_degrees(model, cluster, constraints)
         fewer = request.objectives[0] in SPARING or constraints.max_gpus is not None or len(cluster.pools) > 1
+        fewer |= cluster.gpus <= WIDEST_SEARCH
         check_batch(model, cluster, training, constraints, fewer=fewer)

@@ -6,7 +6,7 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import BatchRange, TrainingSpec
 from planner.constraints import Constraints
 
-_WIDEST_SEARCH = 4096
+WIDEST_SEARCH = 4096
 """How far from the asked batch a legal one is looked for. [sequences]"""
 
 
@@ -91,7 +91,7 @@ def check_batch(
         BrokenRule: naming the batch, the degrees possible and the nearest batch that splits.
     """
     most = min(constraints.max_gpus or cluster.gpus, cluster.gpus)
-    if fewer and most > _WIDEST_SEARCH:
+    if fewer and most > WIDEST_SEARCH:
         return
     counts = range(constraints.min_gpus or 1, most + 1) if fewer else (cluster.gpus,)
 
@@ -104,7 +104,7 @@ def check_batch(
             f"constraints: no tensor_parallel x context_parallel x pipeline_parallel x data_parallel makes {most} GPUs "
             f"with {model.num_attention_heads} heads and {model.num_hidden_layers} layers"
         )
-    span = range(asked.min, min(asked.max, asked.min + _WIDEST_SEARCH) + 1)
+    span = range(asked.min, min(asked.max, asked.min + WIDEST_SEARCH) + 1)
     if any(_splits(batch, degrees, constraints) for batch in span):
         return
     if degrees[0] > asked.max and "data_parallel" not in constraints.stated():
@@ -143,7 +143,7 @@ def _unsplit(asked: BatchRange, most: int, degrees: tuple[int, ...], constraints
     near = next(
         (
             b
-            for d in range(1, _WIDEST_SEARCH)
+            for d in range(1, WIDEST_SEARCH)
             for b in (asked.min - d, asked.max + d)
             if b > 0 and _splits(b, degrees, constraints)
         ),

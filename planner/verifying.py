@@ -3,10 +3,11 @@
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cost_models.calibration import Calibration
-from planner.certificate import Certificate, CertifiedModel, certified, identity_of
+from planner.certificate import Certificate, CertifiedModel, certified, identity_of, over
 from planner.legality import release_range, violations
 
 if TYPE_CHECKING:
@@ -52,7 +53,13 @@ def _checks(certificate: Certificate, text: str, calibration: Calibration) -> It
         text="release, calibration, catalogue, rules and request are those installed here",
         faults=tuple(_identity(certificate, calibration)),
     )
-    problem = certificate.problem(calibration)
+    asked = certificate.problem(calibration)
+    yield Check(
+        name="devices",
+        text="every number of devices that may be better is among those looked at",
+        faults=tuple(_devices(certificate, asked)),
+    )
+    problem = over(asked, [int(count) for count in certificate.proof.space.domains.get("gpus") or ()])
     if certificate.configuration is not None:
         yield Check(
             name="legality",
@@ -94,6 +101,21 @@ def _claim(certificate: Certificate) -> str:
     if certificate.status == "optimal":
         return f"has a better configuration ({first.name} {first.value:.9g} {first.unit})"
     return f"is below the bound ({first.name}, {first.unit})"
+
+
+def _devices(certificate: Certificate, problem: "Problem") -> Iterator[str]:
+    """Where nobody asked for a part of the cluster: the whole, and what the batch divides better and may be faster."""
+    from solver.part import better_divided, whole_by_default, worth_asking
+    from solver.rows import prices
+
+    stated = set(certificate.proof.space.domains.get("gpus") or ())
+    if not whole_by_default(problem) or certificate.status == "feasible":
+        return
+    values = certificate.proof.values
+    ticks, gpus = float(Fraction(values[0].bound)) if values else None, problem.job.cluster.gpus
+    needed, known = {*worth_asking(problem, prices(None), ticks), gpus}, {*better_divided(problem), gpus}
+    if not needed <= stated <= known:
+        yield f"the numbers of devices are {sorted(stated)}, they should be {sorted(needed)}"
 
 
 def _integrity(certificate: Certificate, text: str) -> Iterator[str]:

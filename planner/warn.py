@@ -2,6 +2,7 @@
 
 from cost_models.calibration import Calibration
 from cost_models.placement import in_use, pool_jobs
+from cost_models.specs.choices import SPARING
 from cost_models.specs.configuration import Configuration
 from planner.plan import Prediction
 from planner.resolve import ResolvedRequest
@@ -52,7 +53,8 @@ def _idle(resolved: ResolvedRequest, configuration: Configuration) -> str:
     total, pools = resolved.cluster.gpus, resolved.cluster.pools
     text = f"{total - configuration.world_size} of {total} GPUs stay idle"
     if len(pools) == 1:
-        return text
+        asked = resolved.objective[0] in SPARING or resolved.constraints.max_gpus is not None
+        return text if asked else f"{text}: the batch divides better over {configuration.world_size}"
     used = in_use(resolved.job, configuration)
     parts = [f"pool {k} ({pool.device.name}) gives {used.get(k, 0)} of {pool.gpus}" for k, pool in enumerate(pools)]
     return f"{text}: {', '.join(parts)}"

@@ -17,6 +17,7 @@ from solver.incumbent import Incumbent
 from solver.inner import parameters
 from solver.layout import cost
 from solver.objectives import Objective, objectives
+from solver.part import worth_asking
 from solver.plainest import plainest
 from solver.problem import Pricing, Problem, Progress
 from solver.rounding import MEMORY_UNIT
@@ -151,6 +152,7 @@ def _first(run: Run, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ..
         legal = reduced(problem, spaces(problem), run.pruning)
         found = run.search(chain[0], caps(problem), legal, last=len(chain) == 1)
         counted_in(run, legal)
+        legal, found = _or_a_part(run, chain, legal, found)
         values = [] if found.incumbent is None else [Achieved(chain[0], found.incumbent.value, found.bound)]
         return legal, values, found
     legal, last = (), None
@@ -163,6 +165,24 @@ def _first(run: Run, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ..
             bound = None if run.counters.exhausted else Fraction(1)
             return legal, [Achieved(chain[0], last.incumbent.value, bound)], last
     return legal, [], last
+
+
+def _or_a_part(
+    run: Run, chain: Sequence[Objective], whole: tuple[BackendSpace, ...], found: Standing
+) -> tuple[tuple[BackendSpace, ...], Standing]:
+    """The best of the whole cluster, or of a part of it where the batch keeps the whole from being the fastest."""
+    problem, best = run.problem, found.incumbent
+    counts = run.counters.exhausted and worth_asking(problem, run.prices, None if best is None else float(best.value))
+    if not counts:
+        return whole, found
+    asked = replace(problem, domains=problem.domains.with_values(gpus=counts))
+    part = reduced(asked, spaces(asked), run.pruning)
+    counted_in(run, part)
+    at = (*(replace(space, legal=np.zeros_like(space.legal)) for space in whole), *part)
+    again = run.search(chain[0], caps(problem), at, best, len(chain) == 1)
+    found = replace(found, bound=again.bound) if again.incumbent is best else again
+    run.problem = replace(problem, domains=problem.domains.with_values(gpus=(*counts, problem.job.cluster.gpus)))
+    return (*whole, *part), found
 
 
 def counted_in(run: Run, legal: Sequence[BackendSpace]) -> None:

@@ -130,7 +130,7 @@ def _structures(problem: Problem, backend_experts: int) -> Columns:
     )
 
 
-def _batches(problem: Problem) -> Callable[[int], list[tuple[int, int]]]:
+def batch_splits(problem: Problem) -> Callable[[int], list[tuple[int, int]]]:
     """Micro-batch size and accumulation steps that reach the global batch with a data-parallel degree."""
     batch, domains = problem.job.training.batch_range, problem.resolved_domains
     sizes, steps = domains["micro_batch_size"], domains["gradient_accumulation_steps"]
@@ -218,7 +218,7 @@ def _wished_structures(problem: Problem) -> Columns:
 def _space(
     problem: Problem, backend: Backend, structures: Columns, features: Columns, rules: tuple[Rule, ...] | None = None
 ) -> BackendSpace:
-    split = _batches(problem)
+    split = batch_splits(problem)
     counter, done = _Counter(backend, job_facts(problem.job, problem.pools), rules), set[str]()
     width = len(features["zero_stage"])
     batches = np.array([len(split(int(dp))) for dp in structures["data_parallel"]], dtype=np.int64)
@@ -279,6 +279,9 @@ def rows_of(at: Sequence[BackendSpace], owner: IntArray, topology: IntArray) -> 
 
 def strategies(at: Sequence[BackendSpace], owner: IntArray, topology: IntArray, feature: IntArray) -> Strategy:
     """Rows of several spaces as columns, in the order given: space by space."""
-    parts = [space.strategy(topology[owner == i], feature[owner == i]) for i, space in enumerate(at)]
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Strategy.__slots__}
-    return Strategy(**columns)
+    return together([space.strategy(topology[owner == i], feature[owner == i]) for i, space in enumerate(at)])
+
+
+def together(parts: Sequence[Strategy]) -> Strategy:
+    """The rows of all parts, one part after the other."""
+    return Strategy(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Strategy.__slots__})

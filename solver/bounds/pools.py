@@ -19,7 +19,7 @@ from solver.objectives import Objective
 from solver.problem import Problem
 from solver.rounding import TICK_SECONDS
 from solver.rows import layer_counts
-from solver.space import backend_space, feature_columns
+from solver.space import backend_space, feature_columns, together
 
 SLACK: Final = 1 - 1e-9
 """Rounding of floats may not rule out an arrangement."""
@@ -36,12 +36,12 @@ def device_ticks(problem: Problem, price: Callable[[Job, Strategy, Calibration],
     found = {}
     for pool in problem.pools:
         asked = replace(problem, arrangement=Arrangement(0, ((pool, 1),)))
+        alone = [lightest(_alone(asked, backend, feature_columns(asked), MANY)) for backend in asked.backends]
+        strategy = together(alone)
         best = np.inf
-        for backend in asked.backends:
-            strategy = lightest(_alone(asked, backend, feature_columns(asked), MANY))
-            if len(strategy):
-                table = price(in_pool(problem.job, pool), strategy, problem.calibration)
-                best = min(best, float((table.layer.min(axis=2) @ layer_counts(problem.job)).min()) / MANY)
+        if len(strategy):
+            table = price(in_pool(problem.job, pool), strategy, problem.calibration)
+            best = float((table.layer.min(axis=2) @ layer_counts(problem.job)).min()) / MANY
         found[pool] = best / TICK_SECONDS
     return found
 
