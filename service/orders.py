@@ -83,13 +83,13 @@ def resolved_names(order: Order, work: Repositories, project_id: str) -> PlanReq
     """
     parts = {name: getattr(order, name) for name in PlanRequest.model_fields}
     if isinstance(order.cluster, str):
-        cluster = work.registrations.get(project_id, "cluster", order.cluster)
+        cluster = work.registrations.content(project_id, "cluster", order.cluster)
         if cluster is None:
             known = ", ".join(row.name for row in work.registrations.all(project_id, "cluster")[:20]) or "none"
             raise UnknownNames("/cluster", f"no cluster is registered as {order.cluster!r}; there are {known}")
-        parts["cluster"] = ClusterRequest.model_validate(cluster.content)
+        parts["cluster"] = ClusterRequest.model_validate(cluster)
     if order.model.preset is not None:
-        model = work.registrations.get(project_id, "model", order.model.preset)
+        model = work.registrations.content(project_id, "model", order.model.preset)
         if model is not None:
-            parts["model"] = ModelRequest.model_validate(model.content)
+            parts["model"] = ModelRequest.model_validate(model)
     return PlanRequest(**parts)

@@ -16,6 +16,8 @@ from service.problems import NotJson, UnreadableBody
 
 MOST_VALUES: Final = 2048
 """Most values of a body outside of its model's config.json."""
+SHORT_BODY: Final = 2**14
+"""[bytes]"""
 MOST_MARKS: Final = 32_768
 """Most commas and opening brackets of a body, which bound its values before any is made."""
 
@@ -65,8 +67,12 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """The body, as one JSON object."""
         if not hasattr(self, "_strict"):
-            # In a thread: a body at the limit takes longer than the event loop may stand still.
-            self._strict = await asyncio.to_thread(_read, await self.body(), self.most_values)
+            body = await self.body()
+            # Most bodies are parsed sooner than a thread is reached; one at the limit would hold up the event loop.
+            if len(body) <= SHORT_BODY:
+                self._strict = _read(body, self.most_values)
+            else:
+                self._strict = await asyncio.to_thread(_read, body, self.most_values)
         return self._strict
 
 

@@ -56,7 +56,7 @@ class Authenticator:
 
 
 def _of_key(work: Repositories, token: tokens.Token) -> Caller:
-    row = work.api_keys.get(token.id)
+    row = work.api_keys.shown(token.id)
     if row is None or not token.is_of(row.sha256) or state_of(row, now()) != "good":
         raise Unauthenticated(_REFUSED)
     return Caller(

@@ -11,6 +11,7 @@ from service.identifiers import new_id
 from service.security import tokens
 from service.security.access import SCOPES, Scope
 from service.storage.repositories import Repositories
+from service.storage.repositories.access import ShownKey
 from service.storage.tables import ApiKey, AuditEntry, Project, now
 
 OPERATOR: Final = "operator"
@@ -40,7 +41,7 @@ class NewKey(KeyInfo):
     token: str
 
 
-def state_of(key: ApiKey, at: datetime) -> str:
+def state_of(key: ApiKey | ShownKey, at: datetime) -> str:
     """good, revoked or expired."""
     if key.revoked_at is not None and key.revoked_at <= at:
         return "revoked"

@@ -16,6 +16,8 @@ from service.errors import Conflict, StorageUnavailable, Unstorable
 from service.storage.dialects import WRITES, engine_of, snapshots
 from service.storage.guards import REFUSAL
 from service.storage.repositories import Repositories
+from service.storage.repositories.base import SNAPSHOT
+from service.storage.together import Together
 
 T = TypeVar("T")
 Work = Callable[[Repositories], T]
@@ -41,6 +43,7 @@ class Database:
         self._reading = sessionmaker(snapshots(self.engine), expire_on_commit=False)
         self._writing = sessionmaker(self.engine.execution_options(**{WRITES: True}), expire_on_commit=False)
         self._threads = ThreadPoolExecutor(max_workers=connections, thread_name_prefix="database")
+        self._together = Together(self._read, connections)
         self._closed = False
 
     def read(self, work: Work[T]) -> T:
@@ -49,7 +52,7 @@ class Database:
         Raises:
             StorageUnavailable: the database is away, or refuses.
         """
-        return self._repeated(self._reading, work)
+        return self._read(work, time.monotonic())
 
     def write(self, work: Work[T]) -> T:
         """Do `work` and commit, all of it or nothing.
@@ -58,11 +61,11 @@ class Database:
             StorageUnavailable: the database is away, full, or cannot be written.
             Conflict: another transaction wins every time.
         """
-        return self._repeated(self._writing, work)
+        return self._repeated(self._writing, work, time.monotonic())
 
     async def reading(self, work: Work[T]) -> T:
-        """As `read`, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.read, work)
+        """As `read`, in a thread, with the other reads of this instant."""
+        return await self._together.read(work)
 
     async def writing(self, work: Work[T]) -> T:
         """As `write`, in a thread."""
@@ -71,14 +74,20 @@ class Database:
     def close(self) -> None:
         """Give up waiting, finish what is being done, disconnect."""
         self._closed = True
+        self._together.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.engine.dispose()
 
-    def _repeated(self, sessions: "sessionmaker[Session]", work: Work[T]) -> T:
-        deadline, pause, races = time.monotonic() + self._retry_seconds, FIRST_PAUSE, 0
+    def _read(self, work: Work[T], asked: float) -> T:
+        return self._repeated(self._reading, work, asked)
+
+    def _repeated(self, sessions: "sessionmaker[Session]", work: Work[T], asked: float) -> T:
+        deadline, pause, races = asked + self._retry_seconds, FIRST_PAUSE, 0
         while True:
             try:
                 with sessions.begin() as session:
+                    if sessions is self._reading:
+                        session.info[SNAPSHOT] = {}
                     return work(Repositories(session))
             except (DataError, UnicodeEncodeError) as error:
                 raise Unstorable("a text holds characters that cannot be stored, such as NUL") from error

@@ -2,11 +2,29 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import insert, or_, select
+from sqlalchemy import bindparam, insert, or_, select
 
 from service.storage.repositories.base import Page, Repository
 from service.storage.tables import ApiKey, AuditEntry, Project
+
+
+class ShownKey(NamedTuple):
+    """What a request with a key is judged by."""
+
+    id: str
+    project_id: str
+    name: str
+    sha256: str
+    scopes: list[str]
+    requests_per_minute: int | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+_KEY = ApiKey.__table__.c
+_SHOWN = select(*(_KEY[name] for name in ShownKey._fields)).where(_KEY.id == bindparam("key_id"))
 
 
 class Projects(Repository):
@@ -29,8 +47,13 @@ class Projects(Repository):
 class ApiKeys(Repository):
     """Keys of all projects: whoever shows one does not say of which."""
 
+    def shown(self, key_id: str) -> ShownKey | None:
+        """The key of an id as every request asks for it, whether it is good or not."""
+        row = self._first(_SHOWN, key_id=key_id)
+        return None if row is None else ShownKey(*tuple(row))
+
     def get(self, key_id: str) -> ApiKey | None:
-        """The key of an id, whether it is good or not."""
+        """The key of an id, to be changed."""
         return self._session.get(ApiKey, key_id)
 
     def exist(self) -> bool:

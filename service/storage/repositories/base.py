@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from sqlalchemy import Row as Found
 from sqlalchemy import Select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 Row = TypeVar("Row")
+SNAPSHOT: Final = "meshwright_snapshot"
+"""Key of `Session.info`: what was asked in a transaction that sees one instant. Missing: it may see changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,16 @@ class Repository:
     def __init__(self, session: Session) -> None:
         """Over `session`."""
         self._session = session
+
+    def _first(self, query: Select[Any], **values: str) -> Found[Any] | None:
+        """The first row of a query that is built once. In a snapshot equal questions have one answer: asked once."""
+        answers: dict[tuple[Any, ...], Found[Any] | None] | None = self._session.info.get(SNAPSHOT)
+        if answers is None:
+            return self._session.execute(query, values).first()
+        key = (id(query), *values.values())
+        if key not in answers:
+            answers[key] = self._session.execute(query, values).first()
+        return answers[key]
 
     def _page(self, query: Select[Row], key: InstrumentedAttribute[str], after: str | None, size: int) -> Page[Row]:
         """Rows newest first (ids sort by time), those older than `after`."""

@@ -1,9 +1,12 @@
 """Versions of the constants: only ever added to."""
 
-from sqlalchemy import or_, select
+from sqlalchemy import bindparam, or_, select
 
 from service.storage.repositories.base import Page, Repository
 from service.storage.tables import CalibrationVersion
+
+_ROW = CalibrationVersion.__table__.c
+_NEWEST = select(_ROW.id).where(_ROW.project_id == bindparam("project_id")).order_by(_ROW.id.desc()).limit(1)
 
 
 class Calibrations(Repository):
@@ -26,10 +29,8 @@ class Calibrations(Repository):
 
     def newest(self, project_id: str) -> str | None:
         """Id of the version that the project added last."""
-        own = CalibrationVersion.project_id == project_id
-        return self._session.scalar(
-            select(CalibrationVersion.id).where(own).order_by(CalibrationVersion.id.desc()).limit(1)
-        )
+        row = self._first(_NEWEST, project_id=project_id)
+        return None if row is None else str(row.id)
 
     def page(self, project_id: str, *, after: str | None, size: int) -> Page[CalibrationVersion]:
         """Versions, newest first."""

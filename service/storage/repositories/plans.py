@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from service.storage.repositories.base import Page, Repository
 from service.storage.tables import StoredPlan
@@ -23,7 +23,13 @@ class Content(NamedTuple):
     created_at: datetime
 
 
-_CONTENT = (StoredPlan.id, StoredPlan.content, StoredPlan.etag, StoredPlan.created_at)
+_ROW = StoredPlan.__table__.c
+# Built once: most requests ask one of these, and to build a query takes longer than to answer it.
+_CONTENT = select(_ROW.id, _ROW.content, _ROW.etag, _ROW.created_at, _ROW.kind).where(
+    _ROW.project_id == bindparam("project_id")
+)
+_OF_ID = _CONTENT.where(_ROW.id == bindparam("plan_id"))
+_OF_KEY = _CONTENT.where(_ROW.content_key == bindparam("content_key"))
 
 
 class Plans(Repository):
@@ -47,15 +53,13 @@ class Plans(Repository):
 
     def content(self, project_id: str, plan_id: str, kinds: Kinds = PLANS) -> Content | None:
         """The bytes of an answer of some kind."""
-        own = (StoredPlan.id == plan_id, StoredPlan.project_id == project_id, StoredPlan.kind.in_(kinds))
-        row = self._session.execute(select(*_CONTENT).where(*own)).first()
-        return None if row is None else Content(*row)
+        row = self._first(_OF_ID, project_id=project_id, plan_id=plan_id)
+        return Content(*tuple(row)[:-1]) if row is not None and row.kind in kinds else None
 
     def equal(self, project_id: str, content_key: str) -> Content | None:
         """The answer to an equal question under the same calibration."""
-        own = (StoredPlan.project_id == project_id, StoredPlan.content_key == content_key)
-        row = self._session.execute(select(*_CONTENT).where(*own)).first()
-        return None if row is None else Content(*row)
+        row = self._first(_OF_KEY, project_id=project_id, content_key=content_key)
+        return None if row is None else Content(*tuple(row)[:-1])
 
     def page(
         self, project_id: str, kind: str, *, status: str | None, model: str | None, after: str | None, size: int

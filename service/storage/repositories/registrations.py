@@ -1,14 +1,18 @@
 """Models and clusters that a project has named."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 
 from service.storage.repositories.base import Page, Repository
 from service.storage.tables import Registration
 
 Kind = Literal["model", "cluster"]
+_ROW = Registration.__table__.c
+_CONTENT = select(_ROW.content).where(
+    _ROW.project_id == bindparam("project_id"), _ROW.kind == bindparam("kind"), _ROW.name == bindparam("name")
+)
 
 
 class Registrations(Repository):
@@ -19,8 +23,13 @@ class Registrations(Repository):
         self._session.add(registration)
         self._session.flush()
 
+    def content(self, project_id: str, kind: Kind, name: str) -> dict[str, Any] | None:
+        """What a name stands for, as every request asks."""
+        row = self._first(_CONTENT, project_id=project_id, kind=kind, name=name)
+        return None if row is None else dict(row.content)
+
     def get(self, project_id: str, kind: Kind, name: str) -> Registration | None:
-        """What a name stands for."""
+        """The registration of a name."""
         return self._session.get(Registration, (project_id, kind, name))
 
     def remove(self, project_id: str, kind: Kind, name: str) -> bool:

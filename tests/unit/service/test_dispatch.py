@@ -1,8 +1,8 @@
 """The dispatcher: one more try for a dead worker, late results refused, an absent database waited for."""
 
-import asyncio
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -10,12 +10,14 @@ from service.errors import StorageUnavailable, WorkerDied
 from service.solving.pool import OnProgress
 from service.solving.worker import Answer, Task
 from service.storage.database import Database
+from service.storage.repositories import Repositories
 from service.storage.tables import DEFAULT_PROJECT, Solve
 from tests.databases import ambient
-from tests.unit.service.client import JOB, FakePool, client, planned
+from tests.unit.service.client import JOB, FakePool, client
 
 pytestmark = pytest.mark.usefixtures("databases")
 WAIT = {"Prefer": "wait=20"}
+T = TypeVar("T")
 
 
 class Dying(FakePool):
@@ -32,14 +34,30 @@ class Dying(FakePool):
         return self.answer(task)
 
 
-def stored(url: str, plan_id: str) -> Solve:
+def in_database(url: str, work: Callable[[Repositories], T]) -> T:
+    """Done in a transaction beside the service."""
     database = Database(url)
     try:
-        row = database.read(lambda work: work.solves.get(DEFAULT_PROJECT, plan_id))
+        return database.write(work)
     finally:
         database.close()
+
+
+def stored(url: str, place: str) -> Solve:
+    row = in_database(url, lambda work: work.solves.get(DEFAULT_PROJECT, place.rpartition("/")[2]))
     assert row is not None
     return row
+
+
+def rewritten(url: str, place: str, **values: Any) -> None:
+    """The row of a request as another service, or one that died, would have left it."""
+
+    def rewrite(work: Repositories) -> None:
+        row = work.solves.get(DEFAULT_PROJECT, place.rpartition("/")[2])
+        for name, value in values.items():
+            setattr(row, name, value)
+
+    in_database(url, rewrite)
 
 
 @pytest.mark.parametrize(("deaths", "status", "tries"), [(1, 200, 2), (2, 500, 2)])
@@ -55,14 +73,7 @@ def test_a_request_that_outlives_service_after_service_is_given_up() -> None:
     url = ambient.fresh()
     with client(FakePool(held=True), database_url=url) as http:
         place = http.post("/v1/plans", json=JOB).headers["location"]
-    database = Database(url)
-
-    def silent(work: Any) -> None:
-        row = work.solves.get(DEFAULT_PROJECT, place.rpartition("/")[2])
-        row.state, row.lease_until, row.attempts, row.fence = "running", 0.0, 5, 7
-
-    database.write(silent)
-    database.close()
+    rewritten(url, place, state="running", lease_until=0.0, attempts=5, fence=7)
     with client(database_url=url) as http:
         answer = http.get(place, headers=WAIT)
         assert answer.status_code == 500
@@ -76,21 +87,15 @@ def test_a_late_result_is_refused() -> None:
         place = http.post("/v1/plans", json=JOB).headers["location"]
         while not pool.tasks:
             time.sleep(0.01)
-        database = Database(url)
-
-        def overtaken(work: Any) -> None:
-            row = work.solves.get(DEFAULT_PROJECT, place.rpartition("/")[2])
-            row.fence, row.lease_owner, row.lease_until = row.fence + 1, "another", 1e12
-
-        database.write(overtaken)
+        fence = stored(url, place).fence
+        rewritten(url, place, fence=fence + 1, lease_owner="another", lease_until=1e12)
         assert http.portal is not None
         assert pool.release is not None
         http.portal.call(pool.release.set)
         time.sleep(0.5)
         assert http.get(place).status_code == 202
-        assert database.read(lambda work: work.plans.content(DEFAULT_PROJECT, place.rpartition("/")[2])) is None
-        database.close()
-    assert stored(url, place.rpartition("/")[2]).lease_owner == "another"
+        assert http.get(f"{place}/exports/deepspeed").status_code == 409, "no plan is stored"
+    assert stored(url, place).lease_owner == "another"
 
 
 def test_a_result_waits_for_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,34 +134,24 @@ def test_a_cancelled_request_that_nobody_works_on_any_more_ends() -> None:
     url = ambient.fresh()
     with client(FakePool(held=True), database_url=url) as http:
         place = http.post("/v1/plans", json=JOB).headers["location"]
-    database = Database(url)
-
-    def silent(work: Any) -> None:
-        row = work.solves.get(DEFAULT_PROJECT, place.rpartition("/")[2])
-        row.state, row.lease_until, row.cancel_requested = "running", 0.0, True
-
-    database.write(silent)
-    database.close()
+    rewritten(url, place, state="running", lease_until=0.0, cancel_requested=True)
     with client(database_url=url) as http:
         assert http.get(place, headers=WAIT).status_code == 410
 
 
 def test_no_more_is_claimed_than_the_pool_works_on() -> None:
-    class Narrow(FakePool):
-        most, now = 0, 0
-
-        async def submit(self, task: Task, on_progress: OnProgress) -> Answer:
-            self.now += 1
-            self.most = max(self.most, self.now)
-            await asyncio.sleep(0.02)
-            self.now -= 1
-            return planned(task)
-
-    pool = Narrow()
+    url, pool = ambient.fresh(), FakePool(held=True)
     pool.capacity = 2
-    with client(pool) as http:
+    with client(pool, database_url=url) as http:
         places = [
             http.post("/v1/plans", json={**JOB, "objective_tolerance": n / 20}).headers["location"] for n in range(8)
         ]
+        while len(pool.tasks) < 2:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert [stored(url, place).state for place in places] == ["running"] * 2 + ["queued"] * 6
+        assert http.portal is not None
+        assert pool.release is not None
+        http.portal.call(pool.release.set)
         assert {http.get(place, headers=WAIT).status_code for place in places} == {200}
-    assert pool.most == 2
+    assert len(pool.tasks) == 8
