@@ -54,6 +54,7 @@ class MemoryTable(_Rows):
     capacity: FloatArray  # (n,) most bytes a rank may allocate, after context, communicators and the risk margin
     margin: FloatArray  # (n,) usable bytes that one allocated byte takes at the asked risk
     host_capacity: FloatArray  # (n,) host bytes of one node that the job may use
+    host_loading: FloatArray  # (n,) host bytes of the fullest node while weights are loaded
     holds_activations: FloatArray  # (I,) 0 or 1
     released: FloatArray  # (I,) chunks of the oldest micro-batch already freed: 0 or 1
     selector: FloatArray  # (I,) 0 or 1

@@ -43,6 +43,9 @@ class Caps:
             fields_["capacity"] = np.minimum(fields_["capacity"], self.max_memory_bytes)
         if self.max_host_memory_bytes is not None:
             fields_["host_capacity"] = np.minimum(fields_["host_capacity"], self.max_host_memory_bytes)
+            # Loading comes before offloading and fits or not whatever the layout; where it does not, nothing else may.
+            over = np.where(memory.host_loading > self.max_host_memory_bytes, memory.host_loading, 0.0)
+            fields_["host_constant"] = np.maximum(fields_["host_constant"], over[:, None])
         for mode in set(RECOMPUTES) - set(self.modes):
             # One layer of a mode that is not wanted exceeds any capacity: bounds, models and checks all obey alike.
             activation = fields_["activation"].copy()

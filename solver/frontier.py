@@ -16,7 +16,8 @@ from solver.incumbent import Incumbent
 from solver.objectives import objective
 from solver.problem import Problem
 from solver.rows import prices
-from solver.search import Achieved, Run, solution_of, solve
+from solver.run import Achieved, Run
+from solver.search import solution_of, solve
 from solver.solution import ObjectiveValue, Solution
 from solver.space import BackendSpace, spaces
 from solver.standing import Question

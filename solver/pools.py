@@ -27,21 +27,12 @@ from solver.incumbent import beaten
 from solver.objectives import Objective, objective, objectives
 from solver.problem import Pricing, Problem, Progress
 from solver.rows import Prices, prices
-from solver.search import (
-    Achieved,
-    Run,
-    counted_in,
-    infeasible,
-    plainest_layout,
-    restated,
-    simplest,
-    solution_of,
-    unproven,
-    within,
-)
+from solver.run import Achieved, Run, counted_in, restated
+from solver.search import infeasible, solution_of, unproven
 from solver.solution import Candidates, Solution
 from solver.space import BackendSpace, spaces
 from solver.standing import Counters, Open, Standing
+from solver.ties import plainest_layout, simplest, within
 
 
 class _Remembered:
@@ -202,7 +193,9 @@ def _proven(
             break
         if name == "gpus" and incumbent is not None and part.arrangement.gpus >= incumbent.value:
             break
-        found = pools.run(part).search(goal, limit, pools.spaces(part), incumbent, final)
+        # Any configuration of fewer devices will do: one that is known already would end the search at once.
+        start = None if name == "gpus" else incumbent
+        found = pools.run(part).search(goal, limit, pools.spaces(part), start, final)
         bound = found.bound if bound is None or found.bound is None else min(bound, found.bound)
         pools.runners_up += found.runners_up if goal.rate is None else []
         if found.incumbent is not None and found.incumbent is not incumbent:

@@ -1,7 +1,7 @@
 """Solve: the objectives of a problem one after the other, each proven before the next; then verify the winner."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from importlib.metadata import version
 
@@ -9,58 +9,19 @@ import numpy as np
 
 from solver import verify as _verify
 from solver.alternatives import alternatives
-from solver.best_first import search
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached
-from solver.incumbent import Incumbent
 from solver.inner import parameters
-from solver.layout import cost
 from solver.objectives import Objective, objectives
 from solver.part import worth_asking
-from solver.plainest import plainest
 from solver.problem import Pricing, Problem, Progress
-from solver.rounding import MEMORY_UNIT
-from solver.rows import Prices, prices
-from solver.simplicity import simplicity
+from solver.rows import prices
+from solver.run import Achieved, Run, counted_in, restated
 from solver.solution import Candidates, ObjectiveValue, Solution
-from solver.space import BackendSpace, spaces
-from solver.standing import Counters, Question, Standing
-
-
-@dataclass(slots=True)
-class Run:
-    """The searches of one question, which share their prices and count together."""
-
-    problem: Problem
-    prices: Prices
-    pruning: Pruning
-    progress: Progress | None
-    counters: Counters = field(default_factory=Counters)
-    raw: int = 0
-    legal: int = 0
-
-    def search(
-        self,
-        goal: Objective,
-        limit: Caps,
-        at: Sequence[BackendSpace],
-        start: Incumbent | None = None,
-        last: bool = True,
-    ) -> Standing:
-        """One search, run."""
-        question = Question(
-            problem=self.problem,
-            spaces=at,
-            prices=self.prices,
-            objective=goal,
-            caps=limit,
-            pruning=self.pruning,
-            last=last,
-        )
-        standing = Standing(question=question, counters=self.counters, progress=self.progress, incumbent=start)
-        search(question, standing)
-        return standing
+from solver.space import BackendSpace, of_count, spaces
+from solver.standing import Standing
+from solver.ties import plainest_layout, simplest, within
 
 
 def solve(
@@ -97,8 +58,11 @@ def solve(
     for goal, value in zip(chain, chain_values, strict=False):
         limit = limit.after(goal, value.exact)
     for goal in chain[len(chain_values) :]:
-        start = restated(goal, last.incumbent)
-        last = run.search(goal, limit, legal, start, goal is chain[-1])
+        start = replace(last, incumbent=restated(goal, last.incumbent))
+        if goal.name == "gpus":
+            last, legal = _fewest(run, goal, limit, legal, start)
+        else:
+            last = run.search(goal, limit, legal, start.incumbent, goal is chain[-1])
         assert last.incumbent is not None, "the start is feasible"
         chain_values.append(Achieved(goal, last.incumbent.value, last.bound))
         limit = limit.after(goal, last.incumbent.value)
@@ -129,20 +93,6 @@ def unproven(problem: Problem, values: "Sequence[Achieved]", exhausted: bool) ->
             "the budget ran out before the objectives were proven"
         )
     return tuple(notes if open_ else notes[1:])
-
-
-@dataclass(frozen=True, slots=True)
-class Achieved:
-    """An objective's value and what bounds it."""
-
-    goal: Objective
-    exact: Fraction
-    bound: Fraction | None
-
-
-def restated(goal: Objective, found: Incumbent) -> Incumbent:
-    """The incumbent valued by the next objective."""
-    return replace(found, value=goal.value(found.strategy, found.cost))
 
 
 def _first(run: Run, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ...], list[Achieved], Standing | None]:
@@ -185,68 +135,24 @@ def _or_a_part(
     return (*whole, *part), found
 
 
-def counted_in(run: Run, legal: Sequence[BackendSpace]) -> None:
-    """Add the sizes of spaces that a run looks at."""
-    counted = run.counters.candidates(legal)
-    run.raw += counted.raw
-    run.legal += counted.legal
+def _fewest(
+    run: Run, goal: Objective, limit: Caps, legal: Sequence[BackendSpace], start: Standing
+) -> tuple[Standing, tuple[BackendSpace, ...]]:
+    """Fewest devices that do as well as the start in what came before, by ascending count; and the rows that use them.
 
-
-def within(problem: Problem, values: Sequence[Achieved]) -> Caps:
-    """What the tolerance of every objective leaves."""
-    limit = caps(problem)
-    for value in values:
-        limit = limit.after(value.goal, value.exact, problem.objective_tolerance)
-    return limit
-
-
-def plainest_layout(problem: Problem, last: Standing, limit: Caps) -> tuple[Incumbent, bool]:
-    """The winner with the plainest of its row's layouts that are as good, and whether that is proven."""
-    found, goal = last.incumbent, last.question.objective
-    assert found is not None
-    held = limit.after(goal, found.value)
-    most = held.max_memory_bytes
-    plain = plainest(
-        found.row,
-        found.layout,
-        problem.budget.row_deterministic_time,
-        most_time=int(held.max_times(found.strategy)[0]),
-        most_memory=None if most is None else int(most // MEMORY_UNIT),
-    )
-    return replace(found, layout=plain.layout, cost=cost(found.row, plain.layout)), plain.proven
-
-
-def simplest(
-    run: Run, chain: Sequence[Objective], values: Sequence[Achieved], legal: tuple[BackendSpace, ...], last: Standing
-) -> Standing:
-    """The simplest configuration within the tolerance of every objective; among equals the best by the last one.
-
-    Levels of simplicity ascend, each is searched to the end: the first with a configuration is proven simplest.
+    The bound is the least count that a budget left open.
     """
-    limit, goal = within(run.problem, values), chain[-1]
-    assert last.incumbent is not None
-    levels: set[int] = set()
-    scores = []
-    for space in legal:
-        topology, feature = space.rows(np.arange(space.size))
-        score = simplicity(space.strategy(topology, feature))
-        scores.append((topology, feature, score))
-        levels |= set(score.tolist())
-    for level in sorted(levels):
-        if level > last.incumbent.simplicity:
-            return last
-        narrowed = []
-        for space, (topology, feature, score) in zip(legal, scores, strict=True):
-            mask = np.zeros_like(space.legal)
-            at = score == level
-            mask[topology[at], feature[at]] = True
-            narrowed.append(replace(space, legal=mask))
-        found = run.search(goal, limit, narrowed, last.incumbent if level == last.incumbent.simplicity else None)
+    assert start.incumbent is not None
+    most, bound = int(start.incumbent.value), None
+    for count in sorted(int(n) for n in run.problem.resolved_domains["gpus"] or () if int(n) < most):
+        narrowed = of_count(legal, count)
+        found = run.search(goal, limit, narrowed)
         if found.incumbent is not None:
-            return found
-        if not run.counters.exhausted:
-            return last
-    return last
+            return replace(found, bound=bound), narrowed
+        if found.bound is not None:
+            bound = bound or Fraction(count)
+    question = replace(start.question, objective=goal, caps=limit)
+    return replace(start, question=question, bound=bound), of_count(legal, most)
 
 
 def infeasible(run: Run, legal: Sequence[BackendSpace]) -> Solution:

@@ -7,7 +7,7 @@ the last tie-break of the search.
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -260,6 +260,13 @@ def spaces(problem: Problem) -> tuple[BackendSpace, ...]:
     ]
     structures, features = _wished_structures(problem), feature_columns(problem)
     return tuple(_space(problem, name, structures, features) for name in names)
+
+
+def of_count(at: Sequence[BackendSpace], gpus: int) -> tuple[BackendSpace, ...]:
+    """The rows that use so many devices, in their places."""
+    degrees = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+    mine = [np.prod([space.topologies[key] for key in degrees], axis=0) == gpus for space in at]
+    return tuple(replace(space, legal=space.legal & same[:, None]) for space, same in zip(at, mine, strict=True))
 
 
 def every_topology(at: Sequence[BackendSpace]) -> tuple[IntArray, IntArray]:

@@ -96,7 +96,16 @@ def _no_larger(memory: MemoryTable, plain: IntArray, split: IntArray) -> BoolArr
     A larger working set is made up for at instants that hold the activations of a whole micro-batch, if one layer of
     its mode, of which the stage has at least one, saves as much of them.
     """
-    costs = ("constant", "layer", "stage_activation", "activation", "host_layer", "host_constant", "margin")
+    costs = (
+        "constant",
+        "layer",
+        "stage_activation",
+        "activation",
+        "host_layer",
+        "host_constant",
+        "host_loading",
+        "margin",
+    )
     room = ("offload_saving", "capacity", "host_capacity")
     one, other = memory.take(plain), memory.take(split)
     result = np.ones(len(plain), dtype=bool)

@@ -113,7 +113,8 @@ def host_columns(pieces: Pieces, calibration: Calibration) -> dict[str, FloatArr
     constant = np.empty((n, len(STAGE_CLASSES)))
     constant[:] = np.reshape(np.broadcast_to(host_rank_bytes(pieces, calibration), (n,)), (n, 1))
     capacity = np.broadcast_to(host_usable_bytes(pieces, calibration), (n,))
-    return {"host_layer": layer, "host_constant": constant, "host_capacity": capacity}
+    loading = np.broadcast_to(load_node_bytes(pieces, calibration), (n,))
+    return {"host_layer": layer, "host_constant": constant, "host_capacity": capacity, "host_loading": loading}
 
 
 def node_bytes(setting: Setting, per_stage: list[float]) -> float:

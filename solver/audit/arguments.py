@@ -181,13 +181,14 @@ class _Chunk:
 
 
 def _limited(memory: MemoryGrid, limit: Caps) -> MemoryGrid:
-    """Memory with what the request leaves of devices and nodes."""
-    device, host = limit.max_memory_bytes, limit.max_host_memory_bytes
-    return replace(
-        memory,
-        capacity=memory.capacity if device is None else np.minimum(memory.capacity, device // UNIT),
-        host_capacity=memory.host_capacity if host is None else np.minimum(memory.host_capacity, host // UNIT),
-    )
+    """Memory with what the request leaves of devices and nodes; a row that cannot be loaded on a node fits nowhere."""
+    if limit.max_memory_bytes is not None:
+        memory = replace(memory, capacity=np.minimum(memory.capacity, limit.max_memory_bytes // UNIT))
+    if limit.max_host_memory_bytes is not None:
+        room = limit.max_host_memory_bytes // UNIT
+        left = np.where((memory.host_loading > room)[:, None], -1.0, np.minimum(memory.host_capacity, room))
+        memory = replace(memory, host_capacity=left)
+    return memory
 
 
 def _codes(problem: Problem, backend: Backend, rows: Strategy) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class MemoryGrid(_Rows):
     host_stage: FloatArray  # (n, S)
     host_layer: FloatArray  # (n, S, J)
     host_capacity: FloatArray  # (n, S) of the nodes that host the stage
+    host_loading: FloatArray  # (n,) of the fullest node while weights are loaded
     most: tuple[bool, ...]  # (I,) whether the most recomputing mode of a stage works then, else the least
 
 
@@ -101,6 +102,7 @@ def memory_grid(table: MemoryTable, stages: int, virtual: int, steps: IntArray) 
         host_stage=np.ceil(table.host_constant[:, at] / UNIT),
         host_layer=_each(np.ceil(table.host_layer / UNIT), stages),
         host_capacity=_each(np.floor(table.host_capacity / UNIT), stages),
+        host_loading=np.ceil(table.host_loading / UNIT),
         most=tuple(bool(s) for s in table.selector),
     )
 

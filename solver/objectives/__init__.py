@@ -91,9 +91,14 @@ def _paid(name: ObjectiveName, problem: Problem, unit: str, of_device: Callable[
 
 
 def objectives(problem: Problem) -> tuple[Objective, ...]:
-    """The list of a problem; what the others leave open is decided by throughput."""
-    names = problem.objectives if "throughput" in problem.objectives else (*problem.objectives, "throughput")
-    return tuple(objective(name, problem) for name in dict.fromkeys(names))
+    """The list of a problem; what the others leave open is decided by throughput.
+
+    So is what a number of devices leaves open at the end of a list, which may then name throughput twice.
+    """
+    names = tuple(dict.fromkeys(problem.objectives))
+    if "throughput" not in names or names[-1] == "gpus":
+        names = (*names, "throughput")
+    return tuple(objective(name, problem) for name in names)
 
 
 def timed_limits(problem: Problem) -> tuple[tuple[Objective, Fraction], ...]:

@@ -31,6 +31,7 @@ def audit_row(row: Row) -> AuditRow:
             host_stage=one(row.host_constant),
             host_layer=one(row.host_layer),
             host_capacity=one((0,) * row.stages),
+            host_loading=np.zeros(1),
             most=tuple(bool(s) for s in row.selector),
         ),
         steps=row.micro_batches,

@@ -12,137 +12,10 @@ from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.memory import memory_ledger
 from cost_models.specs.configuration import BackendChoice, Configuration, RecomputeCounts, Stage
-from cost_models.specs.model import ModelSpec
 from cost_models.time import time_ledger
+from tests.oracle.rules import legal
 
 Choices = Mapping[str, Sequence[Any]]
-
-
-def runs_anywhere(job: Job, c: Mapping[str, Any]) -> bool:
-    """Arithmetic of the degrees."""
-    model, s = job.model, job.training.sequence_length
-    tp, cp, pp, v = c["tensor_parallel"], c["context_parallel"], c["pipeline_parallel"], c["virtual_pipeline_stages"]
-    ep, etp, dp, m = (
-        c["expert_parallel"],
-        c["expert_tensor_parallel"],
-        c["data_parallel"],
-        c["gradient_accumulation_steps"],
-    )
-    experts = model.moe.num_experts if model.moe else 1
-    heads, kv = model.num_attention_heads, model.num_key_value_heads
-    if heads % tp or model.hidden_size % tp or (kv % tp and tp % kv):
-        return False
-    if cp > 1 and s % (2 * cp):
-        return False
-    if c["sequence_parallel"] and (tp == 1 or s % (tp * cp)):
-        return False
-    if experts % ep or (dp * cp) % ep or (etp != 1 and (experts == 1 or etp != tp)):
-        return False
-    if pp * v > model.num_hidden_layers:
-        return False
-    if v > 1 and (pp == 1 or model.num_hidden_layers % (pp * v) or m % pp):
-        return False
-    if c["gradient_compression"] != "none" and dp == 1:
-        return False
-    flops = job.device.peak_flops
-    if (c["precision"] == "fp8" and "fp8" not in flops) or (c["precision"] == "bf16" and "bf16" not in flops):
-        return False
-    return not (job.training.method == "qlora" and (tp > 1 or pp > 1 or cp > 1 or ep > 1))
-
-
-def _deepspeed(job: Job, c: Mapping[str, Any]) -> bool:
-    tp, pp, zero = c["tensor_parallel"], c["pipeline_parallel"], c["zero_stage"]
-    if (pp > 1 and zero > 1) or (tp > 1 and (zero == 3 or pp > 1 or tp > job.model.num_key_value_heads)):
-        return False
-    if c["sequence_parallel"] or c["context_parallel"] > 1 or c["virtual_pipeline_stages"] > 1:
-        return False
-    if c["expert_tensor_parallel"] > 1 or (c["expert_parallel"] > 1 and pp > 1):
-        return False
-    if c["optimizer_offload"] and (zero == 0 or pp > 1):
-        return False
-    if c["parameter_offload"] and not (zero == 3 and c["optimizer_offload"]):
-        return False
-    if c["gradient_compression"] == "int8" and (zero != 3 or c["expert_parallel"] > 1):
-        return False
-    known = c["gradient_compression"] in ("none", "int8") and c["precision"] != "fp8"
-    return known and c["cross_entropy"] in ("eager", "fused") and not c["activation_offload"] and not c["cuda_graph"]
-
-
-def _plain_gpt(model: ModelSpec) -> bool:
-    odd = model.parallel_residual or model.position_embedding == "alibi" or model.embedding_norm or model.head_bias
-    odd = odd or model.embedding_projection is not None or model.attention_softcap or model.logit_softcap
-    return not odd and model.norms_per_layer == 2 and model.norm_affine and model.qk_norm != "full"
-
-
-def _megatron(job: Job, c: Mapping[str, Any]) -> bool:
-    if c["zero_stage"] > 2 or (c["zero_stage"] > 1 and c["pipeline_parallel"] > 1):
-        return False
-    if job.training.method != "full" or not _plain_gpt(job.model):
-        return False
-    if job.model.moe and c["tensor_parallel"] > 1 and not c["sequence_parallel"]:
-        return False
-    if c["optimizer_offload"] and c["zero_stage"] != 1:
-        return False
-    if c["parameter_offload"] or c["activation_offload"] or c["compile"] or c["recompute_interval"] > 1:
-        return False
-    if c["gradient_compression"] == "bf16" and c["precision"] not in ("bf16", "fp8"):
-        return False
-    known = c["gradient_compression"] in ("none", "bf16") and c["cross_entropy"] in ("vocab_parallel", "fused")
-    return known and c["attention"] in ("flash", "eager")
-
-
-def _fsdp(job: Job, c: Mapping[str, Any]) -> bool:
-    zero, pp = c["zero_stage"], c["pipeline_parallel"]
-    if job.training.method != "full" and pp > 1:
-        return False
-    if zero < 2 or (pp > 1 and zero == 3) or c["precision"] == "fp16":
-        return False
-    if c["optimizer_offload"] != c["parameter_offload"] or (c["parameter_offload"] and pp > 1):
-        return False
-    if c["gradient_compression"] != "none" and not (c["gradient_compression"] == c["precision"] == "bf16"):
-        return False
-    if c["cross_entropy"] == "vocab_parallel" and c["tensor_parallel"] == 1:
-        return False
-    return not c["activation_offload"] and not c["cuda_graph"]
-
-
-def _ddp(job: Job, c: Mapping[str, Any]) -> bool:
-    del job
-    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
-    if (
-        any(c[d] > 1 for d in degrees)
-        or c["zero_stage"]
-        or c["optimizer_offload"]
-        or c["parameter_offload"]
-        or c["activation_offload"]
-    ):
-        return False
-    known = c["gradient_compression"] in ("none", "fp16", "bf16", "powersgd") and c["precision"] != "fp8"
-    return known and c["cross_entropy"] != "vocab_parallel" and not c["cuda_graph"]
-
-
-def _megatron_deepspeed(job: Job, c: Mapping[str, Any]) -> bool:
-    zero, pp = c["zero_stage"], c["pipeline_parallel"]
-    if (pp > 1 and zero > 1) or c["sequence_parallel"] or c["context_parallel"] > 1 or c["virtual_pipeline_stages"] > 1:
-        return False
-    if c["expert_tensor_parallel"] > 1 or (c["expert_parallel"] > 1 and pp > 1):
-        return False
-    if c["optimizer_offload"] and (zero == 0 or pp > 1):
-        return False
-    if c["parameter_offload"] and not (zero == 3 and c["optimizer_offload"]):
-        return False
-    known = c["gradient_compression"] == "none" and c["precision"] != "fp8" and c["cross_entropy"] == "vocab_parallel"
-    plain = not c["activation_offload"] and not c["cuda_graph"] and not c["compile"]
-    return known and plain and job.training.method == "full" and job.training.optimizer in ("adamw", "sgd")
-
-
-_BACKENDS = {
-    "deepspeed": _deepspeed,
-    "megatron": _megatron,
-    "fsdp": _fsdp,
-    "ddp": _ddp,
-    "megatron-deepspeed": _megatron_deepspeed,
-}
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -208,7 +81,7 @@ def configurations(job: Job, choices: Choices, gpus: int) -> Iterator[Configurat
             continue
         for m in range(1, batch.max // step + 1):
             c["gradient_accumulation_steps"] = m
-            if batch.min <= step * m <= batch.max and runs_anywhere(job, c) and _BACKENDS[c["backend"]](job, c):
+            if batch.min <= step * m <= batch.max and legal(job, c):
                 yield from _complete(job, c)
 
 

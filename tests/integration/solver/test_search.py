@@ -15,6 +15,7 @@ from cost_models.job import Job
 from cost_models.strategy import Strategy
 from cost_models.table import Table, price
 from solver import search as search_module
+from solver import ties
 from solver.best_first import search
 from solver.caps import caps
 from solver.domains import requirement
@@ -176,7 +177,7 @@ def test_a_tolerance_that_the_budget_leaves_unapplied_is_said() -> None:
 
 def test_a_simpler_configuration_that_the_budget_leaves_unsought_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = instance(FEASIBLE[0]).problem(objective_tolerance=0.2)
-    simplest = search_module.simplest
+    simplest = ties.simplest
 
     def cut(run: Any, *rest: Any) -> Any:
         found = simplest(run, *rest)
