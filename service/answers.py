@@ -1,11 +1,13 @@
 """Plans as responses: the stored bytes with their ETag, the pending resource, or the problem."""
 
+from collections.abc import AsyncIterator
 from datetime import datetime
 
 from fastapi import Response
+from fastapi.sse import ServerSentEvent
 from pydantic import BaseModel, ConfigDict
 
-from service.errors import NotFound
+from service.errors import NotFound, Unauthenticated
 from service.problems import problem_of, response
 from service.solving.pool import cancelled
 from service.solving.service import View
@@ -29,6 +31,15 @@ class PendingPlan(BaseModel):
 def pending(view: View) -> PendingPlan:
     """How far a plan is."""
     return PendingPlan(id=view.id, state=view.state, created_at=view.created_at, progress=view.progress)
+
+
+async def events(views: AsyncIterator[View]) -> AsyncIterator[ServerSentEvent]:
+    """Views as server-sent events; `refused` is the last one where the caller's key was taken back meanwhile."""
+    try:
+        async for view in views:
+            yield ServerSentEvent(event="ended" if view.final else "progress", data=pending(view))
+    except Unauthenticated as error:
+        yield ServerSentEvent(event="refused", data=problem_of(error))
 
 
 def final(content: Content, headers: dict[str, str] | None = None, *, if_none_match: str | None = None) -> Response:

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from planner.version import __version__
-from service import interface, problems
+from service import interface, problems, tracing
 from service import problem_kinds as kinds
 from service.callers import authorized
 from service.limits import BodyLimit, Head, KnownHost, is_loopback
@@ -71,6 +71,7 @@ def create_app(
         docs_url=None,  # service.interface serves it
         redoc_url=None,
         dependencies=[Depends(authorized)],
+        telemetry=tracing.TELEMETRY,
     )
     app.state.settings = settings
     app.state.pools = (pool, estimates_pool)

@@ -1,6 +1,7 @@
 """Who asks: put into the request by `service.security.gate`, checked here against what the operation asks for."""
 
-from typing import Annotated, Final
+from datetime import datetime
+from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,9 @@ class Caller(BaseModel):
     key_id: str | None = None
     """Of the API key, or the subject of the bearer token; None: nobody was asked."""
     scopes: frozenset[Scope] = Field(default=frozenset(SCOPES))
+    shows: Literal["nothing", "key", "token"] = "nothing"
+    until: datetime | None = None
+    """When its bearer token ends; keys are looked up instead."""
     requests_per_minute: int | None = None
     """Of the key itself; None: what the installation allows."""
 

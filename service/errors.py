@@ -10,9 +10,11 @@
        ├─ Unstorable                   a text that the database cannot hold
        ├─ NotReady                     the plan exists but is still being made, or was never finished
        ├─ Unauthenticated              nobody is known to ask, or whoever does is not let in
+       ├─ ProviderUnavailable          whoever vouches for bearer tokens cannot be asked
        ├─ Forbidden                    the caller lacks the scope
        ├─ RateLimited                  the caller asks too often
        ├─ Busy                         too much is waiting already; try later
+       ├─ TooMuch                      the caller's project has its share under way
        ├─ Pointed                      one key of the body is refused
        │  ├─ UnknownNames              it names a cluster that nobody registered
        │  └─ NotInline                 it names a file or a download, which the service does not open
@@ -23,7 +25,12 @@
 Messages are one line.
 """
 
+from typing import TYPE_CHECKING
+
 from cost_models.errors import MeshwrightError
+
+if TYPE_CHECKING:
+    from service.callers import Caller
 
 
 class ServiceError(MeshwrightError):
@@ -59,7 +66,16 @@ class NotReady(ServiceError):
 
 
 class Unauthenticated(ServiceError):
-    """Who asks is not known."""
+    """Who asks is not known, or not let in."""
+
+    def __init__(self, message: str, shown: "Caller | None" = None) -> None:
+        """`shown`: whose key it was that is not good; for the audit, not for the answer."""
+        self.shown = shown
+        super().__init__(message)
+
+
+class ProviderUnavailable(ServiceError):
+    """The keys of the OIDC provider cannot be fetched."""
 
 
 class Forbidden(ServiceError):
@@ -77,6 +93,10 @@ class RateLimited(ServiceError):
 
 class Busy(ServiceError):
     """The queue is full."""
+
+
+class TooMuch(ServiceError):
+    """A project's share of this installation is used up."""
 
 
 class Pointed(ServiceError):

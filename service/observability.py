@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import metrics
+from service import metrics, tracing
 
 HEADER = "X-Request-Id"
 _LONGEST_ID = 64
@@ -20,6 +20,7 @@ def configure(level: str = "INFO", style: str = "auto") -> None:
     """Set up logging of this process, uvicorn's included."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        tracing.identify,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -39,6 +40,7 @@ def configure(level: str = "INFO", style: str = "auto") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # two lines at every look at where the database stands
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.handlers[:] = []

@@ -61,6 +61,12 @@ RATE_LIMITED: Final = _kind(
     "The key is used too often",
     "Try again after the seconds in `Retry-After`.",
 )
+QUOTA: Final = _kind(
+    "quota",
+    HTTPStatus.TOO_MANY_REQUESTS,
+    "The project has too much under way",
+    "One project may not take all of this installation. Try again when some of its requests have ended.",
+)
 NOT_FOUND: Final = _kind("not-found", HTTPStatus.NOT_FOUND, "Not found", "Nothing is stored or served under this name.")
 NOT_READY: Final = _kind(
     "not-ready", HTTPStatus.CONFLICT, "There is no plan yet", "The plan is still being made, or its solve failed."
@@ -101,6 +107,12 @@ UNAVAILABLE: Final = _kind(
     "Nothing can be stored or looked up now",
     "The database is away, full or cannot be written. What was accepted is kept; try again later.",
 )
+PROVIDER: Final = _kind(
+    "provider-unavailable",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "Bearer tokens cannot be checked now",
+    "The OIDC provider does not answer; API keys still work. Try again after the seconds in `Retry-After`.",
+)
 METHOD: Final = _kind(
     "method-not-allowed",
     HTTPStatus.METHOD_NOT_ALLOWED,
@@ -109,6 +121,12 @@ METHOD: Final = _kind(
 )
 BUSY: Final = _kind(
     "busy", HTTPStatus.SERVICE_UNAVAILABLE, "Too much is waiting", "Try again after the seconds in `Retry-After`."
+)
+NOT_SERVING: Final = _kind(
+    "not-serving",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "Requests would not be worked on now",
+    "`checks` says of each part whether it is well, and why not.",
 )
 SOLVE_FAILED: Final = _kind(
     "solve-failed",
@@ -134,8 +152,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.slug: kind
     for kind in (
         *(INVALID, UNREADABLE, NOT_INLINE, UNCALIBRATED, NOT_FOUND, NOT_READY, NOT_EXPORTABLE),
-        *(UNAUTHENTICATED, FORBIDDEN, RATE_LIMITED),
+        *(UNAUTHENTICATED, FORBIDDEN, RATE_LIMITED, QUOTA, PROVIDER),
         *(CONFLICT, KEY_REUSED, CANCELLED, UNAVAILABLE),
-        *(TOO_LARGE, MEDIA, METHOD, BUSY, SOLVE_FAILED, TIMED_OUT, INTERNAL, HTTP),
+        *(NOT_SERVING, TOO_LARGE, MEDIA, METHOD, BUSY, SOLVE_FAILED, TIMED_OUT, INTERNAL, HTTP),
     )
 }

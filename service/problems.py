@@ -31,6 +31,8 @@ from service.problem_kinds import (
     NOT_FOUND,
     NOT_INLINE,
     NOT_READY,
+    PROVIDER,
+    QUOTA,
     RATE_LIMITED,
     SOLVE_FAILED,
     TIMED_OUT,
@@ -79,9 +81,11 @@ _OF_ERROR: Final[tuple[tuple[type[MeshwrightError], Kind], ...]] = (
     (errors.StorageUnavailable, UNAVAILABLE),
     (errors.NotReady, NOT_READY),
     (errors.Unauthenticated, UNAUTHENTICATED),
+    (errors.ProviderUnavailable, PROVIDER),
     (errors.Forbidden, FORBIDDEN),
     (errors.RateLimited, RATE_LIMITED),
     (errors.Busy, BUSY),
+    (errors.TooMuch, QUOTA),
     (errors.SolveTimedOut, TIMED_OUT),
     (errors.SolveFailed, SOLVE_FAILED),
     (ExportUnsupported, NOT_EXPORTABLE),
@@ -152,7 +156,7 @@ def problem_of(error: MeshwrightError) -> Problem:
 def response(found: Problem, headers: Mapping[str, str] | None = None, *, instance: str | None = None) -> Response:
     """The problem as a response."""
     body = found.model_copy(update={"instance": found.instance or instance})
-    retry = {"Retry-After": "5"} if found.status in {BUSY.status, UNAVAILABLE.status} else {}
+    retry = {"Retry-After": "5"} if found.status in {BUSY.status, UNAVAILABLE.status, QUOTA.status} else {}
     text = body.model_dump_json(exclude_none=True)
     return Response(text, found.status, media_type=MEDIA_TYPE, headers={**retry, **(headers or {})})
 

@@ -7,6 +7,7 @@ import structlog
 
 from service.constants import CalibrationShelf
 from service.errors import ServiceError
+from service.readiness import Readiness
 from service.security.audit import AuditTrail
 from service.security.authenticate import Authenticator
 from service.security.oidc import verifier
@@ -23,7 +24,6 @@ from service.storage.database import Database
 from service.webhooks.addresses import Allowed
 from service.webhooks.sender import Sender
 
-READY_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
@@ -37,6 +37,7 @@ class Runtime:
     estimates_pool: SolverPool
     dispatcher: Dispatcher
     planning: Planning
+    readiness: Readiness
     sender: Sender | None
     authenticator: Authenticator
     rates: Rates
@@ -60,20 +61,6 @@ class Runtime:
         await self.estimates_pool.close()
         await self.audit.close()
         await asyncio.to_thread(self.database.close)
-
-    async def unready(self) -> str | None:
-        """Why requests would not be worked on; None when they would."""
-        if self.planning.closing:
-            return "the service is ending"
-        if not self.pool.ready:
-            return "no solver process is up yet"
-        try:
-            current = await asyncio.wait_for(asyncio.to_thread(upgrade.current, self.database), READY_SECONDS)
-        except (ServiceError, TimeoutError):
-            return "the database does not answer"
-        if current != upgrade.head():
-            return f"the database is at migration {current}, this release needs {upgrade.head()}: meshwright db upgrade"
-        return None
 
 
 def runtime(
@@ -106,13 +93,18 @@ def runtime(
     planning = Planning(
         database,
         Acceptance(
-            database, shelf, max_waiting=settings.max_waiting, webhooks=None if sender is None else allowed.check_url
+            database,
+            shelf,
+            max_waiting=settings.max_waiting,
+            max_of_project=settings.max_waiting_per_project,
+            webhooks=None if sender is None else allowed.check_url,
         ),
         dispatcher,
         watch,
         estimates_pool,
         poll_seconds=settings.poll_seconds,
         max_estimates=settings.max_waiting,
+        max_watching=settings.max_watching_per_project,
     )
     return Runtime(
         database=database,
@@ -121,6 +113,7 @@ def runtime(
         estimates_pool=estimates_pool,
         dispatcher=dispatcher,
         planning=planning,
+        readiness=Readiness(database, pool, planning),
         sender=sender,
         authenticator=Authenticator(database, settings, verifier(settings)),
         rates=Rates(),

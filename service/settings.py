@@ -57,10 +57,14 @@ class ServiceSettings(BaseSettings):
     """An estimate is stopped after this, or after the limit of solves where that is shorter."""
     max_waiting: PositiveInt = 256
     """Accepted plans that wait for a solver; more are refused."""
+    max_waiting_per_project: PositiveInt | None = None
+    """The same of one project. Left out: half of `max_waiting` where there are several, so that none fills it."""
+    max_watching_per_project: PositiveInt = 256
+    """Callers of one project who wait for a plan or watch it; to more, plans are answered as they are."""
     max_wait_seconds: NonNegativeFloat = 60.0
     """Longest wait that `Prefer: wait` is granted."""
     max_body_bytes: PositiveInt = 2**20
-    database_url: str = Field(default_factory=_own_file)
+    database_url: str = Field(default_factory=_own_file, repr=False)
     """sqlite:///FILE, or postgresql://USER@HOST/NAME where several replicas serve."""
     database_connections: PositiveInt = 4
     database_retry_seconds: NonNegativeFloat = 10.0

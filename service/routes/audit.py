@@ -26,6 +26,8 @@ class AuditItem(BaseModel):
     target: str
     status: int
     request_id: str | None
+    address: str | None
+    times: int
     created_at: datetime
 
 

@@ -8,7 +8,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from planner.frontier import Frontier, Ladder
 from service import problem_kinds as kinds
-from service.answers import PendingPlan, answer, pending
+from service.answers import PendingPlan, answer, events, pending
 from service.callers import CurrentCaller
 from service.dependencies import CurrentDatabase, CurrentPlanning, IdempotencyKey, IfNoneMatch, PreferredWait, RequestId
 from service.orders import FrontierOrder, LadderOrder
@@ -21,7 +21,7 @@ from service.storage.repositories.solves import Filters
 
 router = APIRouter(prefix="/v1", tags=["frontiers"], route_class=StrictRoute)
 AnswerId = Annotated[str, Path(max_length=64, description="as in `envelope.id`")]
-_POST = documented(*BODY, *ENDS, kinds.BUSY, kinds.UNAVAILABLE, kinds.KEY_REUSED)
+_POST = documented(*BODY, *ENDS, kinds.BUSY, kinds.QUOTA, kinds.UNAVAILABLE, kinds.KEY_REUSED)
 _GET = documented(kinds.NOT_FOUND, kinds.INVALID, *ENDS, kinds.UNAVAILABLE)
 _FRONTIER = {**JOB_EXAMPLE, "axes": ["time", "memory"], "points": 10}
 _LADDER = {**JOB_EXAMPLE, "low": 1, "high": 8}
@@ -118,17 +118,17 @@ async def cancel_ladder(answer_id: AnswerId, caller: CurrentCaller, planning: Cu
 
 
 async def _existing(answer_id: AnswerId, caller: CurrentCaller, planning: CurrentPlanning) -> View:
-    return await planning.look(caller, answer_id, kinds=("frontier",))
+    return await planning.watchable(caller, answer_id, kinds=("frontier",))
 
 
 @router.get(
     "/frontiers/{answer_id}/events",
     response_class=EventSourceResponse,
-    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE),
+    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.QUOTA, kinds.UNAVAILABLE),
 )
 async def watch_frontier(
     found: Annotated[View, Depends(_existing)], caller: CurrentCaller, planning: CurrentPlanning
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, as of a plan: each point that is found is told."""
-    async for view in planning.follow(caller, found.id, kinds=("frontier",)):
-        yield ServerSentEvent(event="ended" if view.final else "progress", data=pending(view))
+    async for event in events(planning.follow(caller, found.id, kinds=("frontier",))):
+        yield event

@@ -3,15 +3,30 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from service import problem_kinds as kinds
 from service.dependencies import CurrentRuntime
-from service.errors import Busy, NotFound
+from service.errors import NotFound
 from service.problem_kinds import KINDS, Kind
-from service.problems import documented, problem_of, response
+from service.problems import Problem, documented, problem, response
 
 router = APIRouter(tags=["health"])
+
+
+class Check(BaseModel):
+    """One of the things that must be well."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ready: bool
+    detail: str | None = Field(default=None, description="why not")
+
+
+class Unready(Problem):
+    """What is not well, and what is."""
+
+    checks: dict[str, Check]
 
 
 class Health(BaseModel):
@@ -22,17 +37,33 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
+class Ready(Health):
+    """All is well, one by one."""
+
+    checks: dict[str, Check]
+
+
 @router.get("/livez")
 async def livez() -> Health:
     """The process answers. Nothing else is looked at."""
     return Health()
 
 
-@router.get("/readyz", response_model=Health, responses=documented(kinds.BUSY))
-async def readyz(runtime: CurrentRuntime) -> Health | Response:
+@router.get("/readyz", response_model=Ready, responses={503: {"model": Unready, "description": "not ready"}})
+async def readyz(runtime: CurrentRuntime) -> Ready | Response:
     """Requests would be worked on: a solver process is up, the database answers and is at this release's migration."""
-    why = await runtime.unready()
-    return Health() if why is None else response(problem_of(Busy(why)))
+    reasons = await runtime.readiness.look()
+    checks = {name: Check(ready=why is None, detail=why) for name, why in reasons.items()}
+    if all(check.ready for check in checks.values()):
+        return Ready(checks=checks)
+    why = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why is not None)
+    return response(Unready(**dict(problem(kinds.NOT_SERVING, why)), checks=checks))
+
+
+@router.get("/healthz", response_model=Ready, responses={503: {"model": Unready, "description": "not ready"}})
+async def healthz(runtime: CurrentRuntime) -> Ready | Response:
+    """The same as `/readyz`, under its other usual name."""
+    return await readyz(runtime)
 
 
 @router.get("/problems/{slug}", responses=documented(kinds.NOT_FOUND))

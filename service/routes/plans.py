@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from planner.plan import Plan, Status
 from service import problem_kinds as kinds
-from service.answers import PendingPlan, answer, pending
+from service.answers import PendingPlan, answer, events, pending
 from service.callers import Caller, CurrentCaller
 from service.dependencies import (
     CurrentDatabase,
@@ -70,7 +70,7 @@ class PlanPage(Paged):
     responses={
         200: {"description": "the plan; `status` infeasible is an answer, with its reasons"},
         202: {"model": PendingPlan, "description": "accepted; the plan will be at `Location`"},
-        **documented(*BODY, *ENDS, kinds.BUSY, kinds.UNAVAILABLE, kinds.KEY_REUSED),
+        **documented(*BODY, *ENDS, kinds.BUSY, kinds.QUOTA, kinds.UNAVAILABLE, kinds.KEY_REUSED),
     },
 )
 async def create_plan(
@@ -153,20 +153,20 @@ async def cancel_plan(plan_id: PlanId, caller: CurrentCaller, planning: CurrentP
 
 
 async def _existing(plan_id: PlanId, caller: CurrentCaller, planning: CurrentPlanning) -> View:
-    return await planning.look(caller, plan_id)
+    return await planning.watchable(caller, plan_id)
 
 
 @router.get(
     "/{plan_id}/events",
     response_class=EventSourceResponse,
-    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE),
+    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.QUOTA, kinds.UNAVAILABLE),
 )
 async def watch_plan(
     found: Annotated[View, Depends(_existing)], caller: CurrentCaller, planning: CurrentPlanning
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events: `progress` with the best value found, the bound and the gap; at last `ended`."""
-    async for view in planning.follow(caller, found.id):
-        yield ServerSentEvent(event="ended" if view.final else "progress", data=pending(view))
+    async for event in events(planning.follow(caller, found.id)):
+        yield event
 
 
 async def page_of(caller: Caller, database: Database, cursor: Cursor, filters: Filters) -> PlanPage:

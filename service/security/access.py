@@ -27,7 +27,7 @@ _PLANNING: Final = (
     *("register_model", "forget_model", "register_cluster", "forget_cluster"),
 )
 ACCESS: Final[Mapping[str, Access]] = {
-    **dict.fromkeys(("livez", "readyz", "problem_page", "docs_page"), "public"),
+    **dict.fromkeys(("livez", "readyz", "healthz", "problem_page", "docs_page"), "public"),
     **dict.fromkeys(_READS, "any"),
     **dict.fromkeys(_PLANNING, "plan"),
     "add_measurement": "measure",

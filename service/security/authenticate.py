@@ -47,7 +47,14 @@ class Authenticator:
             raise Unauthenticated(_REFUSED)
         claimed = await self._verifier.verified(text.strip())
         project_id = await self._database.reading(lambda work: _project(work, claimed.project))
-        return Caller(project_id=project_id, name=claimed.name, key_id=claimed.subject, scopes=claimed.scopes)
+        return Caller(
+            project_id=project_id,
+            name=claimed.name,
+            key_id=claimed.subject,
+            scopes=claimed.scopes,
+            shows="token",
+            until=claimed.until,
+        )
 
     async def _anonymous(self) -> Caller | None:
         if self._open_until_keyed and await self._database.reading(lambda work: work.api_keys.exist()):
@@ -55,17 +62,33 @@ class Authenticator:
         return Caller() if self._open or self._open_until_keyed else None
 
 
+def still_let_in(work: Repositories, caller: Caller) -> None:
+    """Look again whether a caller who has been waiting would be let in now.
+
+    Raises:
+        Unauthenticated: its key was revoked or has expired meanwhile, or its token has.
+    """
+    row = work.api_keys.shown(caller.key_id) if caller.shows == "key" and caller.key_id else None
+    gone = caller.shows == "key" and (row is None or state_of(row, now()) != "good")
+    if gone or (caller.until is not None and caller.until <= now()):
+        raise Unauthenticated(_REFUSED, caller)
+
+
 def _of_key(work: Repositories, token: tokens.Token) -> Caller:
     row = work.api_keys.shown(token.id)
-    if row is None or not token.is_of(row.sha256) or state_of(row, now()) != "good":
+    if row is None:
         raise Unauthenticated(_REFUSED)
-    return Caller(
+    found = Caller(
         project_id=row.project_id,
         name=row.name,
         key_id=row.id,
         scopes=frozenset(scope for scope in SCOPES if scope in row.scopes),
+        shows="key",
         requests_per_minute=row.requests_per_minute,
     )
+    if not token.is_of(row.sha256) or state_of(row, now()) != "good":
+        raise Unauthenticated(_REFUSED, found)
+    return found
 
 
 def _project(work: Repositories, name: str) -> str:

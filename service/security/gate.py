@@ -9,6 +9,7 @@ from service.callers import Caller
 from service.errors import RateLimited, ServiceError, Unauthenticated
 from service.problems import refused, request_id
 from service.runtime import Runtime
+from service.security.audit import Asked
 from service.settings import ServiceSettings
 
 GUARDED: Final = ("/v1", "/metrics")
@@ -30,6 +31,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         parts: Runtime = scope["app"].state.runtime
+        caller = None
         try:
             caller = await parts.authenticator.caller(_authorization(scope))
             if caller is None:
@@ -37,7 +39,11 @@ class Gate:
             self._count(parts, caller)
         except ServiceError as error:
             metrics.REFUSED.labels(type(error).__name__).inc()
-            await refused(error, scope)(scope, receive, send)
+            answer = refused(error, scope)
+            if isinstance(error, Unauthenticated | RateLimited):  # else it is our database that refuses
+                shown = error.shown if isinstance(error, Unauthenticated) else caller
+                parts.audit.refused(shown, _asked(scope, "authenticate", answer.status_code))
+            await answer(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = caller
         if scope["method"] not in _CHANGING:
@@ -64,13 +70,17 @@ class Gate:
         try:
             await self.app(scope, receive, noting)
         finally:
-            action = _operation(scope) or scope["method"]
-            parts.audit.note(caller, action, scope["path"], status, request_id(scope))
+            parts.audit.note(caller, _asked(scope, _operation(scope) or scope["method"], status))
 
 
 def guarded(path: str) -> bool:
     """Whether nobody gets there unnamed."""
     return any(path == prefix or path.startswith(f"{prefix}/") for prefix in GUARDED)
+
+
+def _asked(scope: Scope, action: str, status: int) -> Asked:
+    client = scope.get("client")
+    return Asked(action, scope["path"], status, request_id(scope), None if client is None else str(client[0]))
 
 
 def _authorization(scope: Scope) -> str | None:

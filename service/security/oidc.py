@@ -1,10 +1,13 @@
 """Bearer tokens of an OpenID Connect provider: signature, issuer, audience and times are checked by PyJWT."""
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from cost_models.errors import SpecError
-from service.errors import Unauthenticated
+from service.errors import ProviderUnavailable, Unauthenticated
 from service.security.access import SCOPES, Scope
 from service.settings import ServiceSettings
 
@@ -14,6 +17,12 @@ LEEWAY_SECONDS: Final = 30
 NEEDED: Final = ("exp", "iat", "iss", "aud", "sub")
 FETCH_SECONDS: Final = 5
 SCOPE_PREFIX: Final = "meshwright:"
+THREADS: Final = 2
+"""Of its own: whoever sends tokens while the provider is away must hold up nothing else."""
+AWAY_SECONDS: Final = 5.0
+"""A provider that did not answer is not asked again so soon."""
+FARTHEST: Final = 4102444800.0
+"""The year 2100; tokens that end later are looked at as if they did then. [seconds since 1970]"""
 
 
 class Claimed(NamedTuple):
@@ -23,6 +32,7 @@ class Claimed(NamedTuple):
     name: str
     project: str
     scopes: frozenset[Scope]
+    until: datetime
 
 
 class Verifier:
@@ -32,14 +42,19 @@ class Verifier:
         """`keys` finds the public key that a token names (`jwt.PyJWKClient`)."""
         self._issuer, self._audience, self._keys = issuer, audience, keys
         self._scope_claim, self._project_claim = scope_claim, project_claim
+        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="tokens")
+        self._away_until = 0.0
 
     async def verified(self, text: str) -> Claimed:
         """What the token claims, once it is proven; in a thread, as the provider's keys may have to be fetched.
 
         Raises:
             Unauthenticated: it is not a good token for this service.
+            ProviderUnavailable: the provider's keys cannot be fetched.
         """
-        return await asyncio.to_thread(self._verified, text)
+        if time.monotonic() < self._away_until:
+            raise ProviderUnavailable("the provider of bearer tokens did not answer")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._verified, text)
 
     def _verified(self, text: str) -> Claimed:
         import jwt
@@ -55,17 +70,21 @@ class Verifier:
                 leeway=LEEWAY_SECONDS,
                 options={"require": list(NEEDED)},
             )
+        except jwt.PyJWKClientConnectionError as error:
+            self._away_until = time.monotonic() + AWAY_SECONDS
+            raise ProviderUnavailable("the provider of bearer tokens did not answer") from error
         except jwt.PyJWTError as error:
             raise Unauthenticated(f"the bearer token is refused: {type(error).__name__}") from error
         stated = claims.get(self._scope_claim, "")
-        words = stated.split() if isinstance(stated, str) else [str(word) for word in stated or ()]
-        held = {word.removeprefix(SCOPE_PREFIX) for word in words}
+        words = stated.split() if isinstance(stated, str) else stated if isinstance(stated, list) else ()
+        held = {str(word).removeprefix(SCOPE_PREFIX) for word in words}
         project = claims.get(self._project_claim)
         if not isinstance(project, str):
             raise Unauthenticated(f"the bearer token lacks the claim {self._project_claim}")
         subject = str(claims["sub"])[:200]
         name = str(claims.get("preferred_username") or claims.get("email") or subject)[:200]
-        return Claimed(subject, name, project, frozenset(scope for scope in SCOPES if scope in held))
+        until = datetime.fromtimestamp(min(float(claims["exp"]), FARTHEST), UTC)
+        return Claimed(subject, name, project, frozenset(scope for scope in SCOPES if scope in held), until)
 
 
 def verifier(settings: ServiceSettings) -> Verifier | None:
@@ -90,7 +109,8 @@ def verifier(settings: ServiceSettings) -> Verifier | None:
     return Verifier(
         issuer,
         audience,
-        jwt.PyJWKClient(url, cache_keys=True, timeout=FETCH_SECONDS),
+        # The set of keys is kept for minutes; single keys are not, as one that the provider takes back would stay good.
+        jwt.PyJWKClient(url, cache_keys=False, timeout=FETCH_SECONDS),
         scope_claim=settings.oidc_scope_claim,
         project_claim=settings.oidc_project_claim,
     )

@@ -11,9 +11,10 @@ from planner.identity import canonical_json, digest
 from planner.request import PlanRequest
 from planner.resolve import resolve
 from planner.version import __version__
+from service import tracing
 from service.callers import Caller
 from service.constants import CalibrationShelf, Constants
-from service.errors import Busy, Pointed
+from service.errors import Busy, Pointed, TooMuch
 from service.idempotency import once
 from service.identifiers import new_id
 from service.orders import Order, PlanOrder, inline, options_of, resolved_names
@@ -23,6 +24,8 @@ from service.storage.repositories import Repositories
 from service.storage.repositories.plans import Content
 from service.storage.tables import Delivery, Solve
 
+MOST_MESSAGES: Final = 1000
+"""Of one project, promised and not sent yet."""
 LONGEST_REMEMBERED: Final = 2**14
 """Requests with whole config.json files are resolved anew each time. [characters]"""
 
@@ -58,10 +61,12 @@ class Acceptance:
         shelf: CalibrationShelf,
         *,
         max_waiting: int,
+        max_of_project: int | None = None,
         webhooks: Callable[[str], str | None] | None,
     ) -> None:
         """At most `max_waiting` requests wait or are worked on. `webhooks` says what is wrong with a URL; None: all."""
-        self._database, self._shelf, self._max_waiting, self._webhooks = database, shelf, max_waiting, webhooks
+        self._database, self._shelf, self._webhooks = database, shelf, webhooks
+        self._max_waiting, self._max_of_project = max_waiting, max_of_project
 
     async def prepare(self, caller: Caller, order: Order, verb: Verb) -> Prepared:
         """Look names up, resolve, and find the answer to an equal request.
@@ -80,12 +85,14 @@ class Acceptance:
             KeyReused: the key came with another request.
             Pointed: messages cannot be sent to its webhook.
             Busy: as many as this installation takes are waiting.
+            TooMuch: as many as it takes of one project are.
         """
         if order.webhook is not None:
             self._check(order.webhook.url)
         if prepared.stored is not None and key is None and order.webhook is None:
             return Accepted(prepared.stored.id, fresh=False)
-        return await self._database.writing(lambda work: self._accepted(work, caller, order, prepared, key))
+        parent = tracing.traceparent()
+        return await self._database.writing(lambda work: self._accepted(work, caller, order, prepared, key, parent))
 
     def _check(self, url: str) -> None:
         if self._webhooks is None:
@@ -114,7 +121,13 @@ class Acceptance:
         )
 
     def _accepted(
-        self, work: Repositories, caller: Caller, order: PlanOrder, prepared: Prepared, key: str | None
+        self,
+        work: Repositories,
+        caller: Caller,
+        order: PlanOrder,
+        prepared: Prepared,
+        key: str | None,
+        parent: str | None,
     ) -> Accepted:
         queued = False
 
@@ -122,8 +135,9 @@ class Acceptance:
             nonlocal queued
             found = self._joined(work, caller, prepared)
             queued = found is None
-            made = found or self._queued(work, caller, order, prepared)
+            made = found or self._queued(work, caller, order, prepared, parent)
             if order.webhook is not None:
+                _check_messages(work, caller)
                 _promise(work, caller, made, order.webhook.url)
             return made
 
@@ -138,10 +152,20 @@ class Acceptance:
             found = stored.id
         return found
 
-    def _queued(self, work: Repositories, caller: Caller, order: PlanOrder, prepared: Prepared) -> str:
+    def _check_room(self, work: Repositories, caller: Caller) -> None:
         waiting = work.solves.count_live()
         if waiting >= self._max_waiting:
             raise Busy(f"{waiting} plans are waiting, this installation takes {self._max_waiting}")
+        share = self._max_of_project or max(1, self._max_waiting // 2)
+        if waiting < share or (own := work.solves.count_live(caller.project_id)) < share:
+            return
+        if self._max_of_project is not None or work.projects.several():
+            raise TooMuch(f"{own} plans of this project are waiting, each project may have {share}")
+
+    def _queued(
+        self, work: Repositories, caller: Caller, order: PlanOrder, prepared: Prepared, parent: str | None
+    ) -> str:
+        self._check_room(work, caller)
         solve = Solve(
             id=new_id(),
             project_id=caller.project_id,
@@ -154,9 +178,16 @@ class Acceptance:
             gpus=prepared.gpus,
             objective=",".join(prepared.request.objectives),
             created_by=caller.name,
+            traceparent=parent,
         )
         work.solves.add(solve)
         return solve.id
+
+
+def _check_messages(work: Repositories, caller: Caller) -> None:
+    waiting = work.deliveries.count_unsent(caller.project_id)
+    if waiting >= MOST_MESSAGES:
+        raise TooMuch(f"{waiting} messages of this project wait to be sent, each project may have {MOST_MESSAGES}")
 
 
 def _promise(work: Repositories, caller: Caller, solve_id: str, url: str) -> None:

@@ -10,9 +10,10 @@ from contextlib import suppress
 from typing import Final
 
 import structlog
+from opentelemetry.trace import Span
 
 from planner.request import PlanRequest
-from service import metrics
+from service import metrics, tracing
 from service.constants import CalibrationShelf
 from service.errors import Cancelled, ServiceError, SolveFailed, StorageUnavailable, WorkerDied
 from service.problem_kinds import INTERNAL
@@ -157,14 +158,17 @@ class Dispatcher:
         held = Held(solve.id, solve.fence)
         self._held[solve.id] = held
         try:
-            with structlog.contextvars.bound_contextvars(plan_id=solve.id):
-                await self._solved(solve, held)
+            with structlog.contextvars.bound_contextvars(plan_id=solve.id), tracing.resumed(solve.traceparent):
+                about: tracing.Attributes = {"meshwright.plan_id": solve.id, "meshwright.attempt": solve.attempts}
+                tracing.past(f"{solve.verb}.queue", solve.created_at, about)
+                with tracing.work(f"{solve.verb}.solve", about) as span:
+                    await self._solved(solve, held, span)
         finally:
             if self._held.get(solve.id) == held:
                 del self._held[solve.id]
             self._watch.ended(solve.id)
 
-    async def _solved(self, solve: Solve, held: Held) -> None:
+    async def _solved(self, solve: Solve, held: Held, span: Span) -> None:
         started = time.perf_counter()
         state, answer = "failed", Answer()
         try:
@@ -191,6 +195,9 @@ class Dispatcher:
         counted = await self._settled(lambda work: self._ended(work, solve, held, state, answer))
         metrics.SOLVES.labels(solve.verb, state if counted else "late").inc()
         why = answer.problem.detail if answer.problem else None
+        span.set_attribute("meshwright.state", state if counted else "late")
+        if why is not None:
+            tracing.failed(span, why)
         _log.info("solve ended", state=state if counted else "late", attempts=solve.attempts, problem=why)
 
     async def _answered(self, solve: Solve) -> Answer:

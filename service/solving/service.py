@@ -1,7 +1,9 @@
 """Plans from the caller's side: ask, wait, watch, cancel; and estimates, which are answered at once."""
 
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,11 +11,12 @@ import structlog
 
 from service import metrics
 from service.callers import Caller
-from service.errors import Busy, Conflict, NotFound, ServiceError
+from service.errors import Busy, Conflict, NotFound, ServiceError, TooMuch
 from service.identifiers import new_id
 from service.orders import Order, PlanOrder
 from service.problem_kinds import INTERNAL
 from service.problems import Problem, problem
+from service.security.authenticate import still_let_in
 from service.solving import outcome
 from service.solving.acceptance import Acceptance, Prepared
 from service.solving.dispatcher import Dispatcher
@@ -58,11 +61,15 @@ class Planning:
         *,
         poll_seconds: float,
         max_estimates: int,
+        max_watching: int,
     ) -> None:
-        """`max_estimates` wait at the same time."""
+        """`max_estimates` wait at the same time, and `max_watching` callers of one project."""
         self._database, self._acceptance, self._dispatcher, self._watch = database, acceptance, dispatcher, watch
         self._estimates, self._poll, self._max_estimates = estimates, poll_seconds, max_estimates
         self._estimating = 0
+        self._max_watching = max_watching
+        self._watching: Counter[str] = Counter()
+        """Callers who wait or watch, by project."""
 
     async def ask(
         self, caller: Caller, order: PlanOrder, *, key: str | None, wait: float | None, verb: Verb = "plan"
@@ -84,22 +91,42 @@ class Planning:
 
         Raises:
             NotFound: there is none of this id.
+            Unauthenticated: the caller's key was revoked during the wait.
         """
         deadline = time.monotonic() + wait
-        with self._watch.over(plan_id) as changes:
+        view = await self._database.reading(lambda work: self._view(work, caller, plan_id, kinds))
+        if view.final or wait <= 0 or self._full(caller):
+            return view
+        with self._counted(caller), self._watch.over(plan_id) as changes:
             while True:
-                view = await self._database.reading(lambda work: self._view(work, caller, plan_id, kinds))
+                view = await self._database.reading(lambda work: self._seen(work, caller, plan_id, kinds))
                 left = deadline - time.monotonic()
                 if view.final or left <= 0 or self._watch.closing:
                     return view
                 await changes.next(min(left, self._poll))
 
+    async def watchable(self, caller: Caller, plan_id: str, *, kinds: Kinds = PLANS) -> View:
+        """A plan that the caller may watch.
+
+        Raises:
+            NotFound: there is none of this id.
+            TooMuch: the caller's project watches as many as it may.
+        """
+        view = await self.look(caller, plan_id, kinds=kinds)
+        if self._full(caller) and not view.final:
+            raise TooMuch(f"{self._max_watching} callers of this project wait or watch already, the most that may")
+        return view
+
     async def follow(self, caller: Caller, plan_id: str, *, kinds: Kinds = PLANS) -> AsyncIterator[View]:
-        """Every change of a plan until it has ended."""
+        """Every change of a plan until it has ended.
+
+        Raises:
+            Unauthenticated: the caller's key was revoked meanwhile.
+        """
         last: View | None = None
-        with self._watch.over(plan_id) as changes:
+        with self._counted(caller), self._watch.over(plan_id) as changes:
             while last is None or not (last.final or self._watch.closing):
-                view = await self._database.reading(lambda work: self._view(work, caller, plan_id, kinds))
+                view = await self._database.reading(lambda work: self._seen(work, caller, plan_id, kinds))
                 if last is None or (view.state, view.progress) != (last.state, last.progress):
                     yield view
                 last = view
@@ -163,6 +190,22 @@ class Planning:
             assert answer.problem is not None
             return answer.problem
         return await self._database.writing(lambda work: _kept(work, caller, prepared, task, answer))
+
+    def _full(self, caller: Caller) -> bool:
+        return self._watching[caller.project_id] >= self._max_watching
+
+    @contextmanager
+    def _counted(self, caller: Caller) -> Iterator[None]:
+        self._watching[caller.project_id] += 1
+        try:
+            yield
+        finally:
+            self._watching[caller.project_id] -= 1
+
+    def _seen(self, work: Repositories, caller: Caller, plan_id: str, kinds: Kinds) -> View:
+        """A plan as a caller sees it who was let in a while ago."""
+        still_let_in(work, caller)
+        return self._view(work, caller, plan_id, kinds)
 
     def _view(self, work: Repositories, caller: Caller, plan_id: str, kinds: Kinds) -> View:
         content = work.plans.content(caller.project_id, plan_id, kinds)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 import structlog
@@ -12,6 +13,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
+from service import tracing
 from service.errors import Conflict, StorageUnavailable, Unstorable
 from service.storage.dialects import WRITES, engine_of, snapshots
 from service.storage.guards import REFUSAL
@@ -65,11 +67,14 @@ class Database:
 
     async def reading(self, work: Work[T]) -> T:
         """As `read`, in a thread, with the other reads of this instant."""
-        return await self._together.read(work)
+        with tracing.inner("store.read"):
+            return await self._together.read(work)
 
     async def writing(self, work: Work[T]) -> T:
         """As `write`, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.write, work)
+        loop = asyncio.get_running_loop()
+        with tracing.inner("store.write"):  # and with the id of the request, for the log
+            return await loop.run_in_executor(self._threads, copy_context().run, self.write, work)
 
     def close(self) -> None:
         """Give up waiting, finish what is being done, disconnect."""

@@ -108,6 +108,8 @@ class Solve(Base):
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     progress: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     problem: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    traceparent: Mapped[str | None] = mapped_column(_Name, default=None)
+    """The span that accepted it (W3C Trace Context), where spans are recorded."""
 
 
 class StoredPlan(Base):
@@ -251,6 +253,10 @@ class AuditEntry(Base):
     status: Mapped[int]
     """Of the answer; 0: none was given."""
     request_id: Mapped[str | None] = mapped_column(_Name, default=None)
+    address: Mapped[str | None] = mapped_column(_Name, default=None)
+    """Of the machine that asked, as far as the server knows it."""
+    times: Mapped[int] = mapped_column(default=1, server_default="1")
+    """Refusals that the entry stands for."""
     created_at: Mapped[datetime] = mapped_column(Instant, default_factory=now)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import random
+from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -23,6 +25,9 @@ TIMEOUT_SECONDS: Final = 15.0
 CLAIM_SECONDS: Final = 60.0
 """A replica that took a message and fell silent is succeeded after this."""
 MOST: Final = 10
+"""Messages that are on their way at the same time."""
+SHARE: Final = 3
+"""Of them, those of one project."""
 GONE: Final = 410
 """The receiver says that nobody is there any more."""
 _log = structlog.get_logger(__name__)
@@ -39,6 +44,9 @@ class Sender:
             max_connections=MOST, max_keepalive_connections=0, network_backend=PublicBackend(allowed)
         )
         self._loop: asyncio.Task[None] | None = None
+        self._sends: dict[asyncio.Task[None], str] = {}
+        """On their way, with their projects."""
+        self._room = asyncio.Event()
 
     async def start(self) -> None:
         """Begin to look at the outbox."""
@@ -48,20 +56,42 @@ class Sender:
         """Stop; what is unsent is sent by the next process."""
         if self._loop is not None:
             self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+            for send in self._sends:
+                send.cancel()
+            await asyncio.gather(self._loop, *self._sends, return_exceptions=True)
         with suppress(Exception):
             await self._http.aclose()
 
     async def _sending(self) -> None:
         while True:
+            self._room.clear()
+            sent = 0
             try:
-                due = await self._database.writing(_due)
-                await asyncio.gather(*(self._send(delivery, body) for delivery, body in due))
+                sent = await self._begin()
             except Exception as error:  # the loop goes on whatever happens
-                _log.warning("messages could not be sent", error=f"{type(error).__name__}: {error}")
-                due = []
-            if not due:
-                await asyncio.sleep(self._poll)
+                _log.warning("messages could not be read", error=f"{type(error).__name__}: {error}")
+            if not sent:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._room.wait(), self._poll)
+
+    async def _begin(self) -> int:
+        """Send what is due and has room; how many."""
+        room = MOST - len(self._sends)
+        if room <= 0:
+            return 0
+        busy = {project for project, count in Counter(self._sends.values()).items() if count >= SHARE}
+        due = await self._database.writing(lambda work: _due(work, room, busy))
+        for delivery, body in due:
+            task = asyncio.create_task(self._send(delivery, body))
+            self._sends[task] = delivery.project_id
+            task.add_done_callback(self._sent)
+        return len(due)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sends.pop(task, None)
+        self._room.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("a message could not be settled; it is tried again", error=f"{type(error).__name__}: {error}")
 
     async def _send(self, delivery: Delivery, body: str) -> None:
         try:
@@ -111,12 +141,10 @@ def _with_host(url: str, pairs: list[tuple[bytes, bytes]]) -> list[tuple[bytes, 
     return [(b"host", host), *pairs]
 
 
-def _due(work: Repositories) -> list[tuple[Delivery, str]]:
+def _due(work: Repositories, most: int, busy: Collection[str]) -> list[tuple[Delivery, str]]:
     """Messages to send now, with their bodies: how each plan ended."""
-    found = []
-    for delivery in work.deliveries.claim(most=MOST, seconds=CLAIM_SECONDS):
-        found.append((delivery, json.dumps(_message(work, delivery))))
-    return found
+    claimed = work.deliveries.claim(most=most, share=SHARE, busy=busy, seconds=CLAIM_SECONDS)
+    return [(delivery, json.dumps(_message(work, delivery))) for delivery in claimed]
 
 
 def _message(work: Repositories, delivery: Delivery) -> dict[str, Any]:

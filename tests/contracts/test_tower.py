@@ -25,6 +25,7 @@ THIRD_PARTY: dict[str, set[str]] = {
         "alembic",
         "distributed",
         "httpcore2",
+        "opentelemetry",
         "jwt",
         "prometheus_client",
         "standardwebhooks",
@@ -86,7 +87,16 @@ def test_training_frameworks_are_imported_inside_functions_only() -> None:
 
 def test_the_planner_runs_without_the_services_libraries() -> None:
     """Also where they are not installed: `meshwright plan`, and `--help`, which lists the service's verbs."""
-    blocked = {"sqlalchemy", "alembic", "fastapi", "distributed", "psycopg", "httpcore2", "standardwebhooks"}
+    blocked = {
+        "sqlalchemy",
+        "alembic",
+        "fastapi",
+        "distributed",
+        "psycopg",
+        "httpcore2",
+        "opentelemetry",
+        "standardwebhooks",
+    }
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({sorted(blocked)!r}));"
         "from planner.cli import main; code = main(sys.argv[1:]); sys.exit(code)"

@@ -50,6 +50,7 @@ def test_operations_have_stable_names() -> None:
         "get_measurement",
         "get_model",
         "get_plan",
+        "healthz",
         "list_audit",
         "list_calibrations",
         "list_clusters",

@@ -38,6 +38,10 @@ class Projects(Repository):
         """Names by id."""
         return {row.id: row.name for row in self._session.scalars(select(Project).order_by(Project.name))}
 
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self._session.scalars(select(Project.id).limit(2)).all()) > 1
+
     def add(self, project: Project) -> None:
         """A new one."""
         self._session.add(project)

@@ -1,8 +1,8 @@
 """Messages to webhooks, until they are taken or given up."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from service.storage.dialects import epoch_now, unlocked
 from service.storage.repositories.base import Repository
@@ -27,11 +27,22 @@ class Deliveries(Repository):
             .execution_options(synchronize_session=False)
         )
 
-    def claim(self, *, most: int, seconds: float) -> Sequence[Delivery]:
-        """Messages that are due; no other replica sees them for so long."""
-        due = (Delivery.state == "pending", Delivery.next_at <= epoch_now())
+    def count_unsent(self, project_id: str) -> int:
+        """Promised or due, of one project."""
+        own = (Delivery.project_id == project_id, Delivery.state.in_(("waiting", "pending")))
+        return self._session.scalar(select(func.count()).select_from(Delivery).where(*own)) or 0
+
+    def claim(self, *, most: int, share: int, busy: Collection[str], seconds: float) -> Sequence[Delivery]:
+        """Messages that are due; no other replica sees them for so long.
+
+        At most `share` of a project at once, and none of the `busy` ones: slow receivers of one hold up no other's.
+        """
+        due = (Delivery.state == "pending", Delivery.next_at <= epoch_now(), Delivery.project_id.not_in(busy))
+        turn = func.row_number().over(partition_by=Delivery.project_id, order_by=Delivery.next_at).label("turn")
+        turns = select(Delivery.id, turn).where(*due).subquery()
+        first = select(turns.c.id).where(turns.c.turn <= share)
         ids = self._session.scalars(
-            unlocked(select(Delivery.id).where(*due).order_by(Delivery.next_at).limit(most))
+            unlocked(select(Delivery.id).where(Delivery.id.in_(first), *due).order_by(Delivery.next_at).limit(most))
         ).all()
         if not ids:
             return []

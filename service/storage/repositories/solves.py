@@ -60,9 +60,12 @@ class Solves(Repository):
         own = (Solve.project_id == project_id, Solve.content_key == content_key, text(LIVE))
         return self._session.scalar(select(Solve.id).where(*own))
 
-    def count_live(self) -> int:
-        """Accepted and not ended, of all projects."""
-        return self._session.scalar(select(func.count()).select_from(Solve).where(text(LIVE))) or 0
+    def count_live(self, project_id: str | None = None) -> int:
+        """Accepted and not ended, of one project or of all."""
+        query = select(func.count()).select_from(Solve).where(text(LIVE))
+        if project_id is not None:
+            query = query.where(Solve.project_id == project_id)
+        return self._session.scalar(query) or 0
 
     def depth(self) -> dict[str, int]:
         """Accepted and not ended by state, of all projects."""

@@ -37,11 +37,11 @@ class World:
 
 
 @contextmanager
-def world(**settings: Any) -> Iterator[World]:
+def world(pool: FakePool | None = None, **settings: Any) -> Iterator[World]:
     url = ambient.fresh()
     database = Database(url, retry_seconds=5)
     upgrade.upgrade(database)
-    with client(estimates=FakePool(), database_url=url, authentication="required", **settings) as http:
+    with client(pool, FakePool(), database_url=url, authentication="required", **settings) as http:
         found = World(http, database)
         database.write(lambda work: found.tokens.update(_tokens(work)))
         try:

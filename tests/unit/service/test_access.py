@@ -20,7 +20,7 @@ OPERATIONS = {
     for method, operation in operations.items()
 }
 STRANGERS = (None, "expired", "revoked", "forged", "unreadable")
-OF_NOBODY = {"get_device", "list_devices", "problem_page", "livez", "readyz", "metrics"}
+OF_NOBODY = {"get_device", "list_devices", "problem_page", "livez", "readyz", "healthz", "metrics"}
 """What is the same for all tenants."""
 SMALL = {**JOB, "training": {**JOB["training"], "global_batch_size": 256}}
 BODIES: dict[str, dict[str, Any]] = {

@@ -1,8 +1,10 @@
 """Health, catalogue, ids, problem pages, unexpected errors."""
 
+import asyncio
 import json
 import logging
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,10 @@ from service import problems
 from service.limits import is_loopback
 from service.observability import configure
 from service.problem_kinds import KINDS
+from service.readiness import Readiness
 from service.settings import ServiceSettings
+from service.storage import upgrade
+from service.storage.database import Database
 from tests.unit.service.client import FakePool, client
 
 pytestmark = pytest.mark.usefixtures("databases")
@@ -22,12 +27,31 @@ pytestmark = pytest.mark.usefixtures("databases")
 def test_alive_is_not_ready() -> None:
     pool = FakePool()
     with client(pool) as http:
-        assert http.get("/readyz").json() == {"status": "ok"}
+        found = http.get("/readyz").json()
+        assert found["status"] == "ok"
+        assert set(found["checks"]) == {"service", "pool", "database", "migrations"}
         pool.ready = False
         assert http.get("/livez").json() == {"status": "ok"}
-        answer = http.get("/readyz")
-        assert answer.status_code == 503
-        assert answer.headers["content-type"] == problems.MEDIA_TYPE
+        for path in ("/readyz", "/healthz"):
+            answer = http.get(path)
+            assert (answer.status_code, answer.json()["type"]) == (503, "/problems/not-serving")
+            assert answer.headers["content-type"] == problems.MEDIA_TYPE
+            assert [name for name, check in answer.json()["checks"].items() if not check["ready"]] == ["pool"]
+
+
+def test_what_is_not_ready_is_said_of_each(database_url: str) -> None:
+    """A database that was never upgraded, then none that answers."""
+    database = Database(database_url, retry_seconds=0.1)
+    upgrade.downgrade(database, "0002")
+    readiness = Readiness(database, FakePool(), SimpleNamespace(closing=False))  # type: ignore[arg-type]
+    found = asyncio.run(readiness.look())
+    assert found["migrations"] == f"at migration 0002, this release needs {upgrade.head()}: meshwright db upgrade"
+    assert [name for name, why in found.items() if why] == ["migrations"]
+    database.close()
+    away = Database("postgresql://nobody@127.0.0.1:9/none", retry_seconds=0.1)
+    found = asyncio.run(Readiness(away, FakePool(), SimpleNamespace(closing=True)).look())  # type: ignore[arg-type]
+    away.close()
+    assert [name for name, why in found.items() if why] == ["service", "database", "migrations"]
 
 
 def test_every_kind_of_problem_has_its_page() -> None:

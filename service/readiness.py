@@ -1,0 +1,50 @@
+"""Whether requests would be worked on: the service, its pool, its database and the migrations, each by itself."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from service.solving.pool import SolverPool
+from service.solving.service import Planning
+from service.storage import upgrade
+from service.storage.database import Database
+
+PATIENCE_SECONDS: Final = 2.0
+KEPT_SECONDS: Final = 0.5
+"""Anybody may ask, so that the database is not asked more often than this."""
+Reasons = Mapping[str, str | None]
+"""By what was looked at: why it is not ready; None: it is."""
+
+
+class Readiness:
+    """Looks, and remembers for a moment what it saw."""
+
+    def __init__(self, database: Database, pool: SolverPool, planning: Planning) -> None:
+        """Nothing is looked at yet."""
+        self._database, self._pool, self._planning = database, pool, planning
+        self._reading: asyncio.Task[str | None] | None = None
+        self._read_at = 0.0
+
+    async def look(self) -> Reasons:
+        """Everything at once, so that whoever is called at night sees all of it."""
+        database, migrations = await self._storage()
+        return {
+            "service": "the service is ending" if self._planning.closing else None,
+            "pool": None if self._pool.ready else "no solver process is up yet",
+            "database": database,
+            "migrations": migrations,
+        }
+
+    async def _storage(self) -> tuple[str | None, str | None]:
+        if time.monotonic() - self._read_at > KEPT_SECONDS or self._reading is None:
+            if self._reading is None or self._reading.done():  # one that hangs is not joined by another
+                self._reading = asyncio.create_task(asyncio.to_thread(upgrade.current, self._database))
+            self._read_at = time.monotonic()
+        done, _ = await asyncio.wait((self._reading,), timeout=PATIENCE_SECONDS)
+        if not done or self._reading.exception() is not None:
+            return "the database does not answer", "not known while the database does not answer"
+        current = self._reading.result()
+        if current != upgrade.head():
+            return None, f"at migration {current}, this release needs {upgrade.head()}: meshwright db upgrade"
+        return None, None
