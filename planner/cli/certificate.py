@@ -30,7 +30,7 @@ def certify(plan: Any, path: Path | None) -> None:
         SpecError: the file cannot be written.
     """
     from planner.calibrations import current
-    from planner.certificate import issue
+    from planner.certifying import issue
 
     text = issue(plan, current()).to_json()
     if path is None:

@@ -196,8 +196,9 @@ def _unattained(
 ) -> Iterator[str]:
     """Bounds that a tolerance is counted from must be reached by some configuration."""
     within = tuple((goal, bound * (1 + MARGIN)) for goal, bound in zip(chain, bounds, strict=True))
-    found = discard(problem, Question(name="attained", within=within), spaces)
-    if not any((part.argument == OPEN).any() for part in found):
+    question = Question(name="attained", within=within)
+    found = list(discard(problem, question, spaces))
+    if not list(_close(question, found)):
         yield "no configuration reaches the bounds that the tolerance is counted from"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cost_models import catalog
-from planner.certificate import issue
+from planner.certifying import issue
 from planner.planning import plan
 from planner.problem import problem_of
 from planner.request import PlanRequest

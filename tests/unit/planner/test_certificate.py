@@ -11,7 +11,8 @@ import pytest
 
 from cost_models import catalog
 from cost_models.errors import BrokenRule, SpecError
-from planner.certificate import Certificate, issue
+from planner.certificate import Certificate
+from planner.certifying import issue
 from planner.planning import estimate, plan
 from planner.request import PlanRequest
 from planner.verifying import verify

@@ -11,7 +11,7 @@ from tests.contracts.tree import ROOT
 
 CODE = """
 from cost_models import catalog
-from planner.certificate import issue
+from planner.certifying import issue
 from planner.planning import plan
 from planner.request import PlanRequest
 from tests.unit.planner.requests import SMALL, changed
