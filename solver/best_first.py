@@ -16,7 +16,7 @@ from solver.pending import Pending
 from solver.standing import Open, Question, Standing
 from solver.tightening import tightened
 
-FIRST_PROBE, PROBE = 8, 16
+FIRST_PROBE, PROBE = 4, 8
 """Rows of a chunk that are bounded at once: few, then twice as many each time until there is an incumbent; with one,
 which spares most of the work, the second number."""
 

@@ -28,6 +28,7 @@ class Expansion:
         self.floors, self.owner, self.topology = floors[order], owner[order], topology[order]
         self.place = order
         self.position, self.size, self.most = 0, FIRST_CHUNK, most
+        self.widths = np.array([space.legal.sum() / max(space.size, 1) for space in question.spaces])
         self.twins = [twin_features(space) for space in question.spaces]
 
     def chunks(self, standing: Standing) -> Iterator[list[Group]]:
@@ -43,8 +44,7 @@ class Expansion:
         if standing.counters.priced >= question.problem.budget.max_priced_rows:
             standing.give_up(float(self.floors[start]))
             return None
-        widths = np.array([space.legal.sum() / max(space.size, 1) for space in question.spaces])
-        amounts = np.cumsum(widths[self.owner[start : start + self.size]])
+        amounts = np.cumsum(self.widths[self.owner[start : start + self.size]])
         stop = start + max(1, int(np.searchsorted(amounts, self.size)))
         stop -= int(np.count_nonzero(standing.beaten(self.floors[start:stop])))
         chunk = start + np.argsort(self.place[start:stop], kind="stable")

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
+from solver.bounds.free import counts_of
 from solver.groups import Group
+from solver.guess import guess
 from solver.rounding import memory_down
 from solver.standing import Question, Standing
 
@@ -22,22 +24,33 @@ def promise(question: Question, group: Group) -> FloatArray:
     return group.rows.lower * question.objective.weights(group.rows.strategy)
 
 
+def turn(question: Question, group: Group, lower: FloatArray) -> FloatArray:
+    """In which order rows are looked at: by what their even layouts take, where time is asked for and memory is one."""
+    if question.goal != "time" or len(group.memory) > 1:
+        return lower
+    ((_, table),) = group.memory.items()
+    return guess(group.rows, table, counts_of(group.shape)) * question.objective.weights(group.rows.strategy)
+
+
 class Pending:
     """Rows of many groups in one order."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.groups: list[Group] = []
-        self.lower, self.group, self.row = np.zeros(0), np.zeros(0, dtype=int), np.zeros(0, dtype=int)
+        self.turn, self.lower = np.zeros(0), np.zeros(0)
+        self.group, self.row = np.zeros(0, dtype=int), np.zeros(0, dtype=int)
 
     def add(self, groups: Sequence[Group]) -> None:
         """More rows, sorted in; ties keep the order of arrival."""
         first = len(self.groups)
         self.groups += groups
-        lower = np.concatenate([self.lower, *(promise(self.question, group) for group in groups)])
+        promises = [promise(self.question, group) for group in groups]
+        guesses = [turn(self.question, group, mine) for group, mine in zip(groups, promises, strict=True)]
+        lower, turns = np.concatenate([self.lower, *promises]), np.concatenate([self.turn, *guesses])
         sizes = [len(group.rows) for group in groups]
-        order = np.argsort(lower, kind="stable")
-        self.lower = lower[order]
+        order = np.lexsort((lower, turns))
+        self.lower, self.turn = lower[order], turns[order]
         self.group = np.concatenate([self.group, np.repeat(np.arange(first, first + len(groups)), sizes)])[order]
         self.row = np.concatenate([self.row, *(np.arange(size) for size in sizes)]).astype(int)[order]
 
@@ -45,7 +58,8 @@ class Pending:
         """The `count` most promising rows (all, without a count), by group; what is beaten by then is dropped."""
         count = len(self.lower) if count is None else count
         lower, owner, row = self.lower[:count], self.group[:count], self.row[:count]
-        self.lower, self.group, self.row = self.lower[count:], self.group[count:], self.row[count:]
+        self.turn, self.lower = self.turn[count:], self.lower[count:]
+        self.group, self.row = self.group[count:], self.row[count:]
         for index in dict.fromkeys(owner.tolist()):
             group, mine = self.groups[index], owner == index
             yield from self._batches(standing, group, row[mine], lower[mine])
