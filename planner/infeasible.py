@@ -42,17 +42,18 @@ def explain_infeasible(
         predicted = predict(resolved.job, chosen, calibration, oom_risk=problem.oom_risk)
         miss = NearestMiss(configuration=chosen, memory=predicted.memory, step_seconds=predicted.time.step_seconds)
     changes, least = tried(problem, cause, told)
+    conflict = conflicts(cause, miss, _missing(problem, least)) + _unsplit(problem, cause, changes)
+    return _answer(resolved, Infeasibility(conflict=conflict, nearest_miss=miss, relaxations=changes))
+
+
+def _answer(resolved: ResolvedRequest, why: Infeasibility) -> dict[str, Any]:
     return {
         "status": "infeasible",
         "configuration": None,
         "prediction": None,
         "optimality": None,
         "assumptions": resolved.assumptions,
-        "infeasibility": Infeasibility(
-            conflict=conflicts(cause, miss, _missing(problem, least)) + _unsplit(problem, cause, changes),
-            nearest_miss=miss,
-            relaxations=changes,
-        ),
+        "infeasibility": why,
     }
 
 
@@ -63,14 +64,7 @@ def _over_pools(resolved: ResolvedRequest) -> dict[str, Any]:
         f"no stages over {names} hold the job, in any order of the pools and with any part of them left idle; "
         "plan for one of the pools to see what it lacks"
     )
-    return {
-        "status": "infeasible",
-        "configuration": None,
-        "prediction": None,
-        "optimality": None,
-        "assumptions": resolved.assumptions,
-        "infeasibility": Infeasibility(conflict=(Conflict(resource="pools", text=text),)),
-    }
+    return _answer(resolved, Infeasibility(conflict=(Conflict(resource="pools", text=text),)))
 
 
 def _unsplit(problem: "Problem", cause: "Cause", changes: tuple[Relaxation, ...]) -> tuple[Conflict, ...]:

@@ -17,7 +17,7 @@ from planner.reading import read_file, shortened
 
 
 class ModelRequest(Spec):
-    """Exactly one way to say which model."""
+    """Exactly one way to say which model; a name alone is that of a preset, or with a slash a Hub id."""
 
     preset: str | None = Field(default=None, description="name in the catalogue, such as llama-2-7b")
     config: dict[str, Any] | str | None = Field(
@@ -25,6 +25,14 @@ class ModelRequest(Spec):
     )
     hub: str | None = Field(default=None, description="Hugging Face Hub id, such as meta-llama/Llama-2-7b-hf")
     architecture: dict[str, Any] | None = Field(default=None, description="the numbers themselves")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """A name alone: a Hub id has a slash, a preset none."""
+        if not isinstance(value, str):
+            return value
+        return {"hub" if "/" in value else "preset": value}
 
     @model_validator(mode="after")
     def _one(self) -> "ModelRequest":
@@ -100,13 +108,16 @@ class PlanRequest(Spec):
 def inline_files(data: dict[str, Any], base: Path) -> dict[str, Any]:
     """The request with the files that it names read in, relative to `base`: self-contained, fit for the wire.
 
-    `model.config` may name a config.json; a pool's `device` may name a file that holds a pool, as a probe writes it,
-    whose numbers stand where the request states none. `cluster: {device: FILE}` is a cluster of that one pool.
+    `model.config`, or a model that is a path, may name a config.json; a pool's `device` may name a file that holds a
+    pool, as a probe writes it, whose numbers stand where the request states none. `cluster: {device: FILE}` is a
+    cluster of that one pool.
 
     Raises:
         RequestUnreadable: no such file, or no JSON object in it.
     """
     model, cluster = data.get("model"), data.get("cluster")
+    if isinstance(model, str) and model.endswith(".json"):
+        model = {"config": model}
     if isinstance(model, dict) and isinstance(model.get("config"), str):
         path = base / model["config"]
         config = read_file(path / "config.json" if path.is_dir() else path)

@@ -10,7 +10,7 @@ from cost_models.specs.choices import NARROW, SPARING, Precision
 from cost_models.specs.cluster import ClusterSpec, DeviceSpec, LinkSpec, NodePool
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.training import TrainingSpec
-from cost_models.units import parse_bandwidth
+from cost_models.units import gib, parse_bandwidth
 from planner.configuration_request import complete
 from planner.constraints import Constraints
 from planner.domain import Domain
@@ -106,10 +106,14 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
     from cost_models import catalog, pools
 
     device = asked.device if isinstance(asked.device, DeviceSpec) else catalog.device(asked.device)
+    assumed = list[Assumption]()
     if asked.usable_memory is not None:
-        device = DeviceSpec.read(
-            device.model_dump() | {"usable_memory_bytes": asked.usable_memory, "usable_memory_source": "stated"}
-        )
+        if asked.usable_memory < 1:
+            raise BrokenRule(f"{where}.usable_memory is {asked.usable_memory} but must be at least 1 byte")
+        if asked.usable_memory > device.total_memory_bytes:
+            why = f"more than the {gib(device.total_memory_bytes)} of a {device.name}, as if it had that much"
+            assumed.append(Assumption(key=f"{where}.usable_memory", value=asked.usable_memory, from_=why))
+        device = device.with_usable_memory(asked.usable_memory)
     try:
         pool = pools.pool(
             device=device,
@@ -130,7 +134,7 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
         "inter_node_link": (asked.inter_node_link, pool.inter_node_link.name if pool.nodes > 1 else None),
         "host_memory": (asked.host_memory, pool.host_memory_bytes),
     }
-    assumed = [
+    assumed += [
         Assumption(key=f"{where}.{key}", value=value, from_=f"device {device.name}")
         for key, (stated, value) in taken.items()
         if stated is None and value is not None

@@ -66,7 +66,7 @@ def _of(problem: Problem, space: BackendSpace) -> Iterator[Forbidden]:
 def _minimal(problem: Problem, space: BackendSpace) -> list[Rule]:
     """The rules that are kept by deletion; those that hold for every back end are dropped first."""
     counted = {dropped.rule for dropped in space.dropped}
-    every = legality(space.backend).rules
+    every = legality(space.backend).searched
     kept = [rule for rule in every if rule.id in counted]
     if space.raw > MOST_ROWS:
         return kept

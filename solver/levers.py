@@ -161,12 +161,7 @@ def _host(problem: Problem, units: int) -> int:
 
 
 def _device_memory(problem: Problem, units: int) -> Problem:
-    device = problem.job.device
-    grown = {
-        name: getattr(device, name) + units * GIB
-        for name in ("usable_memory_bytes", "total_memory_bytes", "marketing_memory_bytes")
-    }
-    return _pool(problem, device=device.model_copy(update=grown))
+    return _pool(problem, device=problem.job.device.with_usable_memory(_usable(problem, units)))
 
 
 def _host_memory(problem: Problem, units: int) -> Problem:

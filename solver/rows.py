@@ -122,17 +122,12 @@ def priced_rows(
     topology: IntArray,
     feature: IntArray,
 ) -> Rows:
-    """Rows with integer times and first bounds; those whose even stages do not divide the layers are left out.
+    """Rows with integer times and first bounds.
 
     Rows come space by space: those of all back ends are priced in one pass of the formulas.
     """
     strategy = strategies(spaces, space, topology, feature)
     abilities = _abilities(problem, spaces, space, strategy)
-    uneven = abilities["even"] & (problem.job.model.num_hidden_layers % np.asarray(strategy.pipeline_parallel) != 0)
-    if uneven.any():
-        keep = ~uneven
-        space, topology, feature, strategy = space[keep], topology[keep], feature[keep], strategy.take(keep)
-        abilities = {k: a[keep] for k, a in abilities.items()}
     price = prices_.time if len(topology) else no_time
     rows = Rows(
         space=space,

@@ -175,7 +175,7 @@ class _Counter:
     """Rules in order, each with the candidates that it is the first to drop."""
 
     def __init__(self, backend: Backend, facts: Mapping[str, Any], rules: tuple[Rule, ...] | None) -> None:
-        self.rules = legality(backend).rules if rules is None else rules
+        self.rules = legality(backend).searched if rules is None else rules
         self.backend, self.facts = backend, facts
         self.counts: dict[str, int] = {rule.id: 0 for rule in self.rules}
 

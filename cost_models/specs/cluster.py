@@ -54,6 +54,12 @@ class DeviceSpec(Spec):
             )
         return self
 
+    def with_usable_memory(self, size: int) -> "DeviceSpec":
+        """The device with so much usable memory; one that has less in all becomes one like it with more. [bytes]"""
+        larger = {"total_memory_bytes": max(self.total_memory_bytes, size)}
+        stated = {"usable_memory_bytes": size, "usable_memory_source": "stated"}
+        return self.model_copy(update=larger | stated)
+
     def multiplies(self, precision: str) -> bool:
         """Whether it can train in a precision. NVFP4 is NVIDIA's format of fp4; fp32 needs no matrix units, so every
         device computes in it, whether or not a rate is published.

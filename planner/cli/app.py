@@ -106,9 +106,9 @@ def main(arguments: list[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nobody reads on, as behind `| head`: what is buffered must not complain when the interpreter ends.
+        # Whoever reads has seen enough, as `| head`: what is buffered must not complain when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OTHER
+        return 0
     return code
 
 
@@ -116,6 +116,8 @@ def _run(arguments: list[str] | None) -> int:
     try:
         app(args=arguments, prog_name="meshwright")
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from end
         return end.code if isinstance(end.code, int) else OTHER
     except MeshwrightError as error:
         return _failed(error)

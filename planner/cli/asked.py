@@ -1,8 +1,9 @@
 """From a file and flags to a request. Flags win over the file, `--set` over both."""
 
 import sys
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 File = Annotated[
     Path | None,
-    typer.Option("--file", "-f", help="Request in YAML or JSON; - reads it from a pipe.", show_default=False),
+    typer.Option(
+        "--file",
+        "-f",
+        help="Request in YAML or JSON, or its plan; - reads from a pipe.",
+        show_default=False,
+    ),
 ]
 Model = Annotated[str | None, typer.Option("--model", help="Preset, Hub id (org/name) or path of a config.json.")]
 Device = Annotated[str | None, typer.Option("--device", help="Device of every node, such as a100-sxm-80gb.")]
@@ -42,8 +48,43 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+FLAGS: Final[Mapping[str, Any]] = {
+    "model": Model,
+    "device": Device,
+    "gpus": Gpus,
+    "nodes": Nodes,
+    "sequence_length": SequenceLength,
+    "global_batch_size": GlobalBatchSize,
+    "method": Method,
+    "precision": Precision,
+    "optimizer": Optimizer,
+    "backend": BackendName,
+    "objective": ObjectiveName,
+}
+JOB: Final = tuple(name for name in FLAGS if name != "objective")
+"""The flags that describe a job."""
 TRAINING: Final = ("method", "sequence_length", "global_batch_size", "precision", "optimizer")
 """Flags that are keys of `training`."""
+
+
+def with_flags(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of these flags, after its first one; it takes what they state as `flags`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(signature(command, eval_str=True).parameters.values())
+        options = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=FLAGS[name])
+                   for name in names]  # fmt: skip
+        first, *rest = (parameter for parameter in own if parameter.name != "flags")
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            command(flags={name: given.pop(name) for name in names}, **given)
+
+        run.__signature__ = Signature([first, *options, *rest])  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (first, *options, *rest)}
+        return run
+
+    return decorate
 
 
 def request_data(
@@ -66,6 +107,7 @@ def request_data(
         data = _piped(sys.stdin)
     else:
         data = load_request(file) if file is not None else {}
+    data = _of_plan(data, decisions)
     given = {key: value for key, value in flags.items() if value is not None}
     if "model" in given:
         data["model"] = _model(given["model"])
@@ -82,6 +124,20 @@ def request_data(
     for item in settings or []:
         _set(data, item, decisions)
     return inline_files(data, Path())
+
+
+def _of_plan(data: dict[str, Any], decisions: str) -> dict[str, Any]:
+    """A plan stands for the request that it answers; to an estimate it brings its configuration."""
+    if not {"request", "provenance", "configuration"} <= data.keys():
+        return data
+    from planner.plan import Plan
+
+    plan = Plan.read(data)
+    request = plan.request.as_request()
+    chosen = plan.configuration
+    if decisions == "configuration" and chosen is not None:
+        request["configuration"] = chosen.model_dump(mode="json")
+    return request
 
 
 def _piped(stream: TextIO) -> dict[str, Any]:

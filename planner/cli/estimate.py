@@ -1,22 +1,16 @@
 """`meshwright estimate`: price exactly one configuration."""
 
+from typing import Any
+
 import typer
 
 from planner.cli import asked, output
 
 
-def estimate_command(  # noqa: PLR0913, PLR0917  the arguments are the options
+@asked.with_flags(*asked.JOB)
+def estimate_command(
+    flags: dict[str, Any],
     file: asked.File = None,
-    model: asked.Model = None,
-    device: asked.Device = None,
-    gpus: asked.Gpus = None,
-    nodes: asked.Nodes = None,
-    sequence_length: asked.SequenceLength = None,
-    global_batch_size: asked.GlobalBatchSize = None,
-    method: asked.Method = None,
-    precision: asked.Precision = None,
-    optimizer: asked.Optimizer = None,
-    backend: asked.BackendName = None,
     settings: asked.Set = None,
     as_json: asked.Json = False,
 ) -> None:
@@ -26,18 +20,6 @@ def estimate_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     """
     from planner.planning import estimate
 
-    flags = {
-        "model": model,
-        "device": device,
-        "gpus": gpus,
-        "nodes": nodes,
-        "method": method,
-        "sequence_length": sequence_length,
-        "global_batch_size": global_batch_size,
-        "precision": precision,
-        "optimizer": optimizer,
-        "backend": backend,
-    }
     data = asked.request_data(file, flags, settings, decisions="configuration")
     data.setdefault("configuration", {})
     found = estimate(asked.read_request(data))

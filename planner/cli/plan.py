@@ -27,19 +27,10 @@ WhyNot = Annotated[
 ]
 
 
-def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
+@asked.with_flags(*asked.FLAGS)
+def plan_command(
+    flags: dict[str, Any],
     file: asked.File = None,
-    model: asked.Model = None,
-    device: asked.Device = None,
-    gpus: asked.Gpus = None,
-    nodes: asked.Nodes = None,
-    sequence_length: asked.SequenceLength = None,
-    global_batch_size: asked.GlobalBatchSize = None,
-    method: asked.Method = None,
-    precision: asked.Precision = None,
-    optimizer: asked.Optimizer = None,
-    backend: asked.BackendName = None,
-    objective: asked.ObjectiveName = None,
     settings: asked.Set = None,
     export: Export = None,
     save_dir: SaveDir = None,
@@ -51,20 +42,6 @@ def plan_command(  # noqa: PLR0913, PLR0917  the arguments are the options
     from planner.planning import plan
     from planner.resolve import resolve
     from planner.why_not import pins
-
-    flags = {
-        "model": model,
-        "device": device,
-        "gpus": gpus,
-        "nodes": nodes,
-        "method": method,
-        "sequence_length": sequence_length,
-        "global_batch_size": global_batch_size,
-        "precision": precision,
-        "optimizer": optimizer,
-        "backend": backend,
-        "objective": objective,
-    }
 
     def request_with(pins: list[str]) -> dict[str, Any]:
         return asked.request_data(file, flags, [*(settings or []), *pins], decisions="constraints")

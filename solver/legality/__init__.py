@@ -61,6 +61,34 @@ class Legality:
     layouts: tuple[Layout, ...]
     """The first whose `when` holds applies."""
 
+    @property
+    def searched(self) -> tuple[Rule, ...]:
+        """The rules of rows that are searched: where stages can only be equal, they divide the layers."""
+        return self.rules + _equal_stages(self)
+
+
+def _equal_stages(of: Legality) -> tuple[Rule, ...]:
+    """What layouts with even layers ask of a row, as a rule; of one configuration `planner.legality` asks less."""
+    even = [_first_at(of.layouts, k) for k, layout in enumerate(of.layouts) if layout.layers == "even"]
+    if not even:
+        return ()
+    free = "" if len(even) == len(of.layouts) else f" or not ({' or '.join(even)})"
+    return (
+        Rule(
+            id="equal-stages",
+            require=Expression(f"num_hidden_layers % pipeline_parallel == 0{free}"),
+            message="num_hidden_layers {num_hidden_layers} is no multiple of pipeline_parallel {pipeline_parallel}",
+            reason="every stage holds equally many layers",
+            source=of.source,
+        ),
+    )
+
+
+def _first_at(layouts: tuple[Layout, ...], place: int) -> str:
+    """When a layout is the first that holds, as an expression."""
+    earlier = [f"not ({layout.when.text})" for layout in layouts[:place]]
+    return " and ".join([f"({layouts[place].when.text})", *earlier])
+
 
 def _read(name: str) -> dict[str, Any]:
     data: dict[str, Any] = read_yaml(files(__package__).joinpath(f"{name}.yaml"))

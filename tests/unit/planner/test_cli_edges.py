@@ -108,6 +108,7 @@ def test_a_reader_that_leaves_is_no_news(verb: list[str]) -> None:
     process.wait(60)
     process.stderr.close()
     assert said == b""
+    assert process.returncode == 0
 
 
 def test_brackets_of_a_request_are_brackets() -> None:
@@ -134,3 +135,28 @@ def test_brackets_of_data_are_brackets(capsys: Captured) -> None:
     table.add_row("[/red] :smile:")
     plain_console().print(table)
     assert capsys.readouterr().out.count("[/red]") == 3
+
+
+def test_a_plan_stands_for_its_request(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["plan", *FLAGS, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(found))
+    assert main(["plan", "-f", str(path), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["provenance"] == found["provenance"]
+    assert again["configuration"] == found["configuration"]
+    assert main(["estimate", "-f", str(path), "--json"]) == 0
+    priced = json.loads(capsys.readouterr().out)
+    assert priced["configuration"] == found["configuration"]
+    assert priced["prediction"] == found["prediction"]
+
+
+def test_more_memory_than_the_device_has_is_asked_about(capsys: Captured) -> None:
+    settings = ["--set", "cluster.pools.0.usable_memory=200GiB"]
+    assert main(["estimate", *FLAGS, *settings, "--json"]) in (0, 3)
+    found = json.loads(capsys.readouterr().out)
+    assert found["prediction"]["memory"]["usable_bytes"] == 200 * 2**30
+    said = [a for a in found["assumptions"] if a["key"] == "cluster.pools.0.usable_memory"]
+    assert len(said) == 1
+    assert "as if it had that much" in said[0]["from"]

@@ -24,11 +24,7 @@ WRONG = [
     ("cluster.pools.0.host_memory", "-5GiB", "cluster.pools.0.host_memory: memory size '-5GiB' is not a number"),
     ("cluster.pools.0.host_memory", -5, "cluster.pools.0.host_memory: Input should be greater than or equal to 0"),
     ("cluster.pools.0.host_memory", "5 foo", "unknown unit 'foo'; known are B, kB"),
-    (
-        "cluster.pools.0.usable_memory",
-        "81GiB",
-        "usable_memory_bytes 86973087744 exceeds total_memory_bytes 85899345920",
-    ),
+    ("cluster.pools.0.usable_memory", 0, "cluster.pools.0.usable_memory is 0 but must be at least 1 byte"),
     ("cluster.pools.0.device", "zzz", "unknown device 'zzz'"),
     ("cluster.pools.0.device", "h100-smx-80gb", "did you mean h100-sxm-80gb"),
     ("cluster.pools.0.intra_node_link", "nvlunk", "cluster.pools.0: unknown link 'nvlunk'; did you mean nvlink"),
@@ -95,6 +91,12 @@ def test_key_value_heads_that_do_not_divide_are_named() -> None:
     numbers = ARCHITECTURE | {"num_attention_heads": 8, "intermediate_size": 8, "num_key_value_heads": 3}
     with pytest.raises(SpecError, match="num_key_value_heads 3 does not divide num_attention_heads 8"):
         resolve(PlanRequest.read(changed("model", {"architecture": numbers})))
+
+
+def test_a_model_may_be_a_name_alone() -> None:
+    named = PlanRequest.read(changed("model", "llama-2-7b"))
+    assert named.model == PlanRequest.read(GOOD).model
+    assert PlanRequest.read(changed("model", "meta-llama/Llama-2-7b-hf")).model.hub == "meta-llama/Llama-2-7b-hf"
 
 
 @pytest.mark.parametrize(
