@@ -30,17 +30,21 @@ COPY executor executor
 # --- service -----------------------------------------------------------------------------------------------------
 
 FROM build AS build-service
-RUN pip install --constraint constraints.txt '.[postgres,oidc]'
+RUN pip install --constraint constraints.txt '.[postgres,oidc,otel,dask]'
 
 FROM base AS service
+LABEL org.opencontainers.image.title="Meshwright" \
+      org.opencontainers.image.description="Plans for LLM training over HTTP, before a GPU is taken" \
+      org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build-service /opt/meshwright /opt/meshwright
+# Nothing else is written: the root may be read-only (docker run --read-only --tmpfs /tmp).
 # Plans are kept here unless MESHWRIGHT_DATABASE_URL names a PostgreSQL database.
 RUN install --directory --owner=10001 /var/lib/meshwright
 ENV MESHWRIGHT_DATABASE_URL=sqlite:////var/lib/meshwright/meshwright.db
 VOLUME /var/lib/meshwright
 USER 10001
 EXPOSE 8000
-# uvicorn finishes the requests it has, then leaves.
+# It finishes the requests it has, gives unfinished plans back to the queue, and leaves within 30 s.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/livez', timeout=2)"]

@@ -48,7 +48,7 @@ def _check_reach(settings: "ServiceSettings") -> None:
 
     if is_loopback(settings.host) or settings.authentication != "auto" or settings.oidc_issuer is not None:
         return
-    database = Database(settings.database_url, retry_seconds=settings.database_retry_seconds)
+    database = Database(settings.database_address, retry_seconds=settings.database_retry_seconds)
     try:
         if database.read(lambda work: work.api_keys.good_exist(now())):
             return

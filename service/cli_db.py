@@ -71,7 +71,7 @@ def opened(url: str | None) -> "Iterator[Database]":
     from service.storage.database import Database
 
     settings = ServiceSettings.stated(**({} if url is None else {"database_url": url}))
-    database = Database(settings.database_url, retry_seconds=settings.database_retry_seconds)
+    database = Database(settings.database_address, retry_seconds=settings.database_retry_seconds)
     try:
         yield database
     finally:

@@ -10,6 +10,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import metrics, tracing
+from service.redaction import struck
 
 HEADER = "X-Request-Id"
 _LONGEST_ID = 64
@@ -33,7 +34,7 @@ def configure(level: str = "INFO", style: str = "auto") -> None:
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
-    last = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
+    last = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, struck]
     if not console:
         last.insert(1, structlog.processors.format_exc_info)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last))

@@ -68,7 +68,7 @@ def runtime(
 ) -> Runtime:
     """The parts, put together. `pool` and `estimates_pool` replace the solver processes."""
     database = Database(
-        settings.database_url,
+        settings.database_address,
         connections=settings.database_connections,
         retry_seconds=settings.database_retry_seconds,
     )

@@ -4,6 +4,7 @@ import base64
 import os
 from pathlib import Path
 from typing import Any, Final, Literal, Self
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import (
     Field,
@@ -21,6 +22,8 @@ from cost_models.errors import SpecError
 from cost_models.specs.base import one_line
 
 SECRET_BYTES: Final = (24, 64)
+SECRETS: Final = "MESHWRIGHT_SECRETS_DIR"
+"""Names a folder of files that hold one setting each, called as its variable is, in whatever case."""
 
 
 def _own_file() -> str:
@@ -66,6 +69,8 @@ class ServiceSettings(BaseSettings):
     max_body_bytes: PositiveInt = 2**20
     database_url: str = Field(default_factory=_own_file, repr=False)
     """sqlite:///FILE, or postgresql://USER@HOST/NAME where several replicas serve."""
+    database_password: SecretStr | None = None
+    """Goes into `database_url`, which then need hold none."""
     database_connections: PositiveInt = 4
     database_retry_seconds: NonNegativeFloat = 10.0
     """A request waits so long for a database that is away."""
@@ -100,6 +105,16 @@ class ServiceSettings(BaseSettings):
                 raise ValueError(f"not whsec_ and {SECRET_BYTES[0]} to {SECRET_BYTES[1]} bytes in base64")
         return secret
 
+    @property
+    def database_address(self) -> str:
+        """`database_url` with the password; a secret."""
+        if self.database_password is None or self.database_url.startswith("sqlite"):
+            return self.database_url
+        parts = urlsplit(self.database_url)
+        user, _, host = parts.netloc.rpartition("@")
+        password = quote(self.database_password.get_secret_value().strip(), safe="")
+        return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:{password}@{host}"))
+
     @classmethod
     def stated(cls, **flags: Any) -> Self:
         """The environment's settings under the flags.
@@ -107,7 +122,10 @@ class ServiceSettings(BaseSettings):
         Raises:
             SpecError: a variable or flag is out of its range; the message names it.
         """
+        folder = os.environ.get(SECRETS)
+        if folder is not None and not Path(folder).is_dir():
+            raise SpecError(f"{SECRETS} is {folder}, which is no folder")
         try:
-            return cls(**flags)
+            return cls(_secrets_dir=folder, **flags)
         except ValidationError as error:
-            raise SpecError(f"MESHWRIGHT_{one_line(error)}") from error
+            raise SpecError(f"MESHWRIGHT_{one_line(error)}") from None  # its cause would show what was stated

@@ -13,6 +13,7 @@ import structlog
 from service.callers import DEFAULT_PROJECT, Caller
 from service.errors import Conflict, ServiceError
 from service.identifiers import new_id
+from service.redaction import strike
 from service.storage.database import Database
 from service.storage.tables import AuditEntry
 
@@ -121,8 +122,8 @@ def _entry(caller: Caller, asked: Asked) -> AuditEntry:
         caller=caller.name,
         key_id=caller.key_id,
         action=asked.action,
-        target=asked.target[:_LONGEST].replace("\x00", ""),
+        target=strike(asked.target[:_LONGEST].replace("\x00", "")),
         status=asked.status,
-        request_id=asked.request_id,
+        request_id=None if asked.request_id is None else strike(asked.request_id),
         address=asked.address,
     )

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,3 +141,17 @@ def test_the_page_of_the_interface_needs_no_other_host() -> None:
             assert answer.content
         assert "/openapi.json" in page
         assert http.get("/docs/files/../core.py").status_code == 404
+
+
+def test_settings_come_from_files_too(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MESHWRIGHT_DATABASE_URL", "postgresql://planner@db:5433/plans?sslmode=require")
+    (tmp_path / "meshwright_database_password").write_text("p@ss/word\n", encoding="utf-8")
+    monkeypatch.setenv("MESHWRIGHT_SECRETS_DIR", str(tmp_path))
+    settings = ServiceSettings.stated()
+    assert settings.database_address == "postgresql://planner:p%40ss%2Fword@db:5433/plans?sslmode=require"
+    assert "p@ss" not in repr(settings)
+    assert "planner" not in repr(settings)
+    assert ServiceSettings.stated(database_url="sqlite:///x.db").database_address == "sqlite:///x.db"
+    monkeypatch.setenv("MESHWRIGHT_SECRETS_DIR", str(tmp_path / "none"))
+    with pytest.raises(SpecError, match="which is no folder"):
+        ServiceSettings.stated()
