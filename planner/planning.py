@@ -4,7 +4,7 @@ import platform
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +63,15 @@ def plan(
         SolverError: the solver's budget ran out, or its answer failed verification.
     """
     from planner.problem import problem_of
+    from solver.rivals import rivals
     from solver.search import solve
 
     started = time.perf_counter()
     question = Asked.of(request, calibration)
     problem = problem_of(question.resolved, question.calibration)
     solution = solve(problem, progress=_told(report, progress))
+    if solution.configuration is not None:
+        solution = replace(solution, alternatives=rivals(problem, solution))
     if solution.configuration is None:
         answer = explain_infeasible(question.resolved, question.calibration, problem, report)
     else:

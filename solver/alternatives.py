@@ -11,7 +11,7 @@ from solver.solution import Alternative
 from solver.standing import Open, Standing
 from solver.verify import configuration
 
-_TELLING = (
+TELLING = (
     "backend",
     "tensor_parallel",
     "context_parallel",
@@ -25,7 +25,7 @@ _TELLING = (
 
 def _signature(open_: Open) -> tuple[int, ...]:
     strategy = open_.group.rows.strategy
-    return tuple(int(np.atleast_1d(getattr(strategy, name))[open_.index]) for name in _TELLING)
+    return tuple(int(np.atleast_1d(getattr(strategy, name))[open_.index]) for name in TELLING)
 
 
 MOST_TRIED = 12
@@ -37,7 +37,7 @@ def alternatives(problem: Problem, search: Standing, winner: Incumbent) -> tuple
     most_promising: dict[tuple[int, ...], Open] = {}
     for row in sorted(search.runners_up, key=lambda row: (row.lower, row.key)):
         most_promising.setdefault(_signature(row), row)
-    most_promising.pop(tuple(int(getattr(winner.strategy, name)) for name in _TELLING), None)
+    most_promising.pop(tuple(int(getattr(winner.strategy, name)) for name in TELLING), None)
     out: list[Alternative] = []
     for row in list(most_promising.values())[:MOST_TRIED]:
         if len(out) >= problem.alternatives:

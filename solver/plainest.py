@@ -7,7 +7,7 @@ most even stages. CP-SAT minimises these in one sum whose weights keep their ord
 from dataclasses import dataclass, replace
 
 from solver.inner import build, solver
-from solver.layout import Layout, Row, cost, expressible
+from solver.layout import FREE, Layout, Row, cost, expressible
 
 Plainness = tuple[int, int, int]
 """Offloaded layers, recomputation (two for a full layer), most layers of a stage beyond the fewest."""
@@ -37,6 +37,8 @@ def plainest(
     """A layout of the row within these limits, which the given one meets, that none is plainer than. [ticks, KiB]"""
     if plainness(layout) <= _least(row):
         return Plainest(layout=layout, proven=True)
+    if row.stages == 1 and not row.offloads and row.recompute == FREE:
+        return Plainest(layout=_plainest_of_one(row, layout, most_time, most_memory), proven=True)
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
     capacity = row.capacity if most_memory is None else tuple(min(room, most_memory) for room in row.capacity)
@@ -57,6 +59,20 @@ def plainest(
     assert cost(row, found).fits, "the model holds every limit"
     assert expressible(row, found), "the model holds what the back end can say"
     return Plainest(layout=min(found, layout, key=plainness), proven=status == cp_model.OPTIMAL)
+
+
+def _plainest_of_one(row: Row, layout: Layout, most_time: int, most_memory: int | None) -> Layout:
+    """The same for a single stage that offloads nothing: few enough layouts to try, plainest first."""
+    held = plainness(layout)[1]
+    for repeated in range(2 * int(row.needs_full), held):
+        for full in range(int(row.needs_full), repeated // 2 + 1):
+            other = (replace(layout[0], full=full, selective=repeated - 2 * full),)
+            if other[0].full + other[0].selective > row.num_layers or (full and other[0].selective and not row.mixed):
+                continue
+            paid = cost(row, other)
+            if paid.fits and paid.time <= most_time and (most_memory is None or paid.memory <= most_memory):
+                return other
+    return layout
 
 
 def _least(row: Row) -> Plainness:

@@ -42,6 +42,20 @@ def test_the_cost_is_told_term_by_term() -> None:
     assert against("nothing", best, best).seconds == {}
 
 
+def test_a_listed_rival_is_the_plan_that_pins_its_structure() -> None:
+    best = plan(PlanRequest.read(copy.deepcopy(SMALL)))
+    assert best.alternatives
+    parallel = ("tensor", "context", "pipeline", "expert", "data")
+    names = (*(f"{name}_parallel" for name in parallel), "zero_stage")
+    for rival in best.alternatives[:2]:
+        chosen = rival.configuration
+        wish = {name: getattr(chosen, name) for name in names}
+        again = plan(PlanRequest.read(copy.deepcopy(SMALL) | {"constraints": wish, "backend": chosen.backend.name}))
+        assert again.configuration == chosen
+        assert again.optimality is not None
+        assert rival.value == pytest.approx(again.optimality.value, rel=1e-8)
+
+
 def asked(choice: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
     assert main(["plan", *FLAGS, "--why-not", choice, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
