@@ -13,9 +13,9 @@ from cost_models.schedule import STAGE_CLASSES
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, Table, TimeTable
-from solver.bounds.first import least_host, least_memory
+from solver.bounds.first import least_host, least_hosted, least_memory
 from solver.caps import Caps
-from solver.layout import stage_order
+from solver.layout import ALL_OR_NONE, stage_order
 from solver.legality import job_facts, layout_codes
 from solver.placed import (
     Memories,
@@ -183,5 +183,12 @@ def may_fit(problem: Problem, rows: Rows, memory: Memories, least: FloatArray) -
         return np.ones(len(rows), dtype=bool)
     ((pool, table),) = memory.items()
     per_node = problem.job.cluster.pools[pool].gpus_per_node
-    fits: BoolArray = (least <= table.capacity) & (least_host(table, rows.strategy, per_node) <= table.host_capacity)
+    fits: BoolArray = (least <= table.capacity) & (host_need(problem, rows, table, per_node) <= table.host_capacity)
     return fits
+
+
+def host_need(problem: Problem, rows: Rows, memory: MemoryTable, gpus_per_node: int) -> FloatArray:
+    """Least host memory of the fullest node, for what the devices cannot keep or the back end offloads. (n,) [bytes]"""
+    everything = rows.abilities["offload"] == ALL_OR_NONE
+    hosted = least_hosted(memory, rows.strategy, layer_counts(problem.job), rows.offloads, everything)
+    return least_host(memory, rows.strategy, gpus_per_node, hosted)

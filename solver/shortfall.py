@@ -8,7 +8,7 @@ import numpy as np
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.specs.configuration import Configuration
 from cost_models.table import MemoryTable
-from solver.bounds.first import least_host, least_memory
+from solver.bounds.first import least_memory
 from solver.bounds.peak import peak_bound
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
@@ -16,7 +16,7 @@ from solver.groups import Group, grouped
 from solver.inner import solve_row
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT
-from solver.rows import Rows, layer_counts, no_time, priced_rows, prices
+from solver.rows import Rows, host_need, layer_counts, no_time, priced_rows, prices
 from solver.space import BackendSpace, every_topology, rows_of, spaces
 from solver.verify import configuration
 
@@ -140,6 +140,6 @@ def _rows(
     memory = price.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk)
     capacity = caps(problem).bounded(memory).capacity
     memory = limit.bounded(memory)
-    host = least_host(memory, rows.strategy, problem.job.pool.gpus_per_node)
+    host = host_need(problem, rows, memory, problem.job.pool.gpus_per_node)
     held = host <= (host.min() if leanest else memory.host_capacity)
     return (rows.take(held), memory.take(held), capacity[held]) if held.any() else None

@@ -114,12 +114,9 @@ def least_memory(
     the layers they must hold. (n,) [bytes]
     """
     pp = np.asarray(strategy.pipeline_parallel)
-    weights = class_weights(pp)
     lean, work = memory.activation.min(axis=2), memory.working.min(axis=3)
     saving = memory.offload_saving * offloads[:, None]
-    flight = least_flight(memory, strategy, pp - 1)
-    total = (weights[:, :, None] * (memory.constant + work)).sum(axis=1) + np.einsum("nji,j->ni", memory.layer, layers)
-    total = total + flight * ((weights * memory.stage_activation).sum(axis=1) + lean @ layers)[:, None]
+    total = _kept_by_all(memory, strategy, layers)
     best: FloatArray = ((total - (saving @ layers)[:, None]) / pp[:, None]).max(axis=1)
     held = np.where(fixed, layers.sum() // pp, 1)[:, None]
     for stage, index in ((FIRST, np.zeros_like(pp)), (LAST, pp - 1)):
@@ -134,9 +131,43 @@ def least_memory(
     return best
 
 
-def least_host(memory: MemoryTable, strategy: Strategy, gpus_per_node: int) -> FloatArray:
-    """Lower bound on the host memory of the fullest node: its ranks with the leanest stage, nothing offloaded. (n,)"""
-    occurs = class_weights(np.asarray(strategy.pipeline_parallel)) > 0
-    leanest = np.where(occurs, memory.host_constant, np.inf).min(axis=1)
-    result: FloatArray = leanest * np.minimum(np.asarray(strategy.world_size), gpus_per_node)
+def _kept_by_all(memory: MemoryTable, strategy: Strategy, layers: FloatArray) -> FloatArray:
+    """Least that one rank of every stage keep together, nothing offloaded, by instant. (n, I) [bytes]"""
+    pp = np.asarray(strategy.pipeline_parallel)
+    weights = class_weights(pp)
+    lean, work = memory.activation.min(axis=2), memory.working.min(axis=3)
+    total = (weights[:, :, None] * (memory.constant + work)).sum(axis=1) + np.einsum("nji,j->ni", memory.layer, layers)
+    held = (weights * memory.stage_activation).sum(axis=1) + lean @ layers
+    result: FloatArray = total + least_flight(memory, strategy, pp - 1) * held[:, None]
+    return result
+
+
+def least_hosted(
+    memory: MemoryTable, strategy: Strategy, layers: FloatArray, offloads: BoolArray, everything: BoolArray
+) -> FloatArray:
+    """Least host memory that optimizer states take of one rank of every stage together: those of all layers where the
+    back end offloads `everything`, else of one, and of what the devices of all stages cannot keep. (n,) [bytes]
+    """
+    excess = (
+        _kept_by_all(memory, strategy, layers).max(axis=1) - np.asarray(strategy.pipeline_parallel) * memory.capacity
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        price = np.where(memory.offload_saving > 0, memory.host_layer / memory.offload_saving, np.inf).min(axis=1)
+    beyond = np.where((excess > 0) & np.isfinite(price), np.maximum(excess, 0) * np.nan_to_num(price, posinf=0.0), 0.0)
+    least = np.where(everything, memory.host_layer @ layers, np.maximum(beyond, memory.host_layer.min(axis=1)))
+    result: FloatArray = np.where(offloads, least, 0.0)
+    return result
+
+
+def least_host(memory: MemoryTable, strategy: Strategy, gpus_per_node: int, hosted: FloatArray) -> FloatArray:
+    """Lower bound on the host memory of the fullest node: its ranks with the leanest stage, and its share of what all
+    ranks keep, `hosted` of one rank of every stage. (n,) [bytes]
+    """
+    weights = class_weights(np.asarray(strategy.pipeline_parallel))
+    ranks = np.asarray(strategy.world_size)
+    leanest = np.where(weights > 0, memory.host_constant, np.inf).min(axis=1) * np.minimum(ranks, gpus_per_node)
+    total = (weights * memory.host_constant).sum(axis=1) + hosted
+    share = total * (ranks // np.asarray(strategy.pipeline_parallel)) / -(-ranks // gpus_per_node)
+    # What floats lose may not lift a bound.
+    result: FloatArray = np.maximum(leanest, share * (1 - 1e-12))
     return result
