@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.databases import postgresql
 
-JOB: Final = {
+JOB: Final[dict[str, Any]] = {
     "model": {"preset": "llama-2-7b"},
     "cluster": {"pools": [{"device": "a100-sxm-80gb", "nodes": 1, "gpus_per_node": 8}]},
     "training": {"method": "full", "sequence_length": 4096, "global_batch_size": 128},

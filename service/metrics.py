@@ -20,6 +20,7 @@ REGISTRY: Final = CollectorRegistry()
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _SOLVE_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 60)
+_STALL_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _RATIOS: Final = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0)
 
 REQUESTS: Final = Counter(
@@ -31,6 +32,12 @@ REQUEST_SECONDS: Final = Histogram(
     ("operation",),
     registry=REGISTRY,
     buckets=_REQUEST_SECONDS,
+)
+LOOP_STALL: Final = Histogram(
+    "meshwright_event_loop_stall_seconds",
+    "How late the event loop was at a task that is due twenty times a second.",
+    registry=REGISTRY,
+    buckets=_STALL_SECONDS,
 )
 SOLVE_SECONDS: Final = Histogram(
     "meshwright_solve_duration_seconds",

@@ -7,6 +7,7 @@ import structlog
 
 from service.constants import CalibrationShelf
 from service.errors import ServiceError
+from service.pulse import Pulse
 from service.readiness import Readiness
 from service.security.audit import AuditTrail
 from service.security.authenticate import Authenticator
@@ -42,10 +43,12 @@ class Runtime:
     authenticator: Authenticator
     rates: Rates
     audit: AuditTrail
+    pulse: Pulse
 
     async def start(self, settings: ServiceSettings) -> None:
         """Bring the database up to date where that is ours to do, then begin to work."""
         await asyncio.to_thread(_prepare, self, settings)
+        self.pulse.start()
         await self.audit.start()
         await self.pool.start()
         await self.estimates_pool.start()
@@ -60,6 +63,7 @@ class Runtime:
             await self.sender.close()
         await self.estimates_pool.close()
         await self.audit.close()
+        await self.pulse.close()
         await asyncio.to_thread(self.database.close)
 
 
@@ -118,6 +122,7 @@ def runtime(
         authenticator=Authenticator(database, settings, verifier(settings)),
         rates=Rates(),
         audit=AuditTrail(database),
+        pulse=Pulse(),
     )
 
 

@@ -1,11 +1,12 @@
 """The solver process: reads requests from a pipe, solves one at a time, answers with a plan or a problem."""
 
+import os
 import signal
 import traceback
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +19,9 @@ from service.problem_kinds import INTERNAL
 from service.problems import Problem, problem, problem_of
 
 Verb = Literal["plan", "estimate", "frontier", "ladder"]
+
+NICENESS: Final = 10
+"""Of solver processes: on a busy machine the service itself, which answers everybody, goes first."""
 
 
 class Task(BaseModel):
@@ -96,6 +100,8 @@ def main(pipe: Connection) -> None:
     """Serve until the other end of the pipe is closed."""
     # Ctrl-C reaches the whole foreground group; only the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
     _warm()
     try:
         pipe.send(("ready", None))

@@ -13,10 +13,13 @@ from typing import Any
 import httpx2
 import pytest
 
+from benchmarks.burst import burst
+from benchmarks.served import Served
 from planner.plan import Plan
 from service.reading import CONFIGURATION_EXAMPLE, JOB_EXAMPLE
 from tests.databases.fixtures import Fresh
 from tests.integration.service.live import COMMAND, ROOT, Server, served
+from tests.scale import scaled
 
 WAIT = {"Prefer": "wait=60"}
 SMALL: dict[str, Any] = {
@@ -91,28 +94,15 @@ def test_an_unknown_device_is_refused_with_a_suggestion(http: httpx2.Client) -> 
     assert "did you mean a100-sxm-80gb" in answer.json()["detail"]
 
 
-SIZES = (72, 96, 160)
-"""Batches that no other test asks for: a stored plan would be answered without a solve."""
-
-
-def test_the_event_loop_goes_on_while_plans_are_solved(server: Server) -> None:
-    async def ask() -> list[float]:
-        async with httpx2.AsyncClient(base_url=server.url, timeout=90) as http:
-            jobs = [{**JOB_EXAMPLE, "training": {**JOB_EXAMPLE["training"], "global_batch_size": n}} for n in SIZES]
-            solves = [asyncio.create_task(http.post("/v1/plans", json=job, headers=WAIT)) for job in jobs]
-            delays = []
-            while not all(solve.done() for solve in solves):
-                started = time.perf_counter()
-                assert (await http.get("/livez")).status_code == 200
-                delays.append(time.perf_counter() - started)
-                await asyncio.sleep(0.02)
-            assert {solve.result().status_code for solve in solves} == {200}
-            return delays
-
-    delays = sorted(asyncio.run(ask()))
-    # A blocked loop answers but a few times, and takes most of the time for one answer; a busy machine is slow evenly.
-    assert len(delays) > 5
-    assert delays[len(delays) // 2] < sum(delays) / 4
+def test_the_event_loop_goes_on_while_many_plans_are_asked_for(server: Server) -> None:
+    """A busy machine makes the slowest beats slow, so that the median is judged; the benchmark prints the 99th."""
+    service = Served(int(server.url.rpartition(":")[2]), server.process.pid, {})
+    asked = scaled(4, 50)
+    found = asyncio.run(burst(service, asked))
+    assert found["statuses"].pop(202, 0) <= asked * found["seconds"] / 60
+    assert found["statuses"] == {200: asked}
+    assert found["stall_p50_at_most_ms"] <= 50
+    assert found["livez_p50_ms"] <= 50
 
 
 def test_sigterm_ends_the_service_cleanly_and_in_time() -> None:
