@@ -20,7 +20,7 @@ from service.problems import Problem, problem, problem_of
 
 Verb = Literal["plan", "estimate", "frontier", "ladder"]
 
-NICENESS: Final = 10
+NICENESS: Final = 5
 """Of solver processes: on a busy machine the service itself, which answers everybody, goes first."""
 
 

@@ -39,10 +39,8 @@ class Server:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        # Nothing here needs to survive a crash of the machine: these databases live as long as a test.
-        quick = (
-            "fsync=off synchronous_commit=off full_page_writes=off wal_level=minimal max_wal_senders=0 autovacuum=off"
-        )
+        # These databases live as long as a test: they survive a crash of the server, none of the machine.
+        quick = "fsync=off full_page_writes=off wal_level=minimal max_wal_senders=0 autovacuum=off"
         settings = [*quick.split(), "listen_addresses=127.0.0.1", "max_connections=100"]
         options = f"-p {self.port} -k {self.folder} " + " ".join(f"-c {setting}" for setting in settings)
         _run(["pg_ctl", "-D", str(self.folder / "data"), "-o", options, "-l", str(self.folder / "log"), "-w", "start"])

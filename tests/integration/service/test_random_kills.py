@@ -16,7 +16,7 @@ from tests.integration.service.test_stuck_estimate import workers
 from tests.integration.service.test_survival import BRISK, solves
 from tests.scale import scaled
 
-JOBS, ROUNDS = scaled(15, 500), scaled(1, 12)
+JOBS, ROUNDS = scaled(50, 500), scaled(2, 12)
 MOST_SECONDS = scaled(120, 1200)
 
 

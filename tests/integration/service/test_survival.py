@@ -3,7 +3,9 @@
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -102,25 +104,47 @@ def test_two_replicas_solve_each_request_once(postgresql_databases: Fresh) -> No
     assert {(solve.state, solve.attempts, solve.fence) for solve in found} == {("done", 1, 1)}
 
 
-def test_a_database_that_restarts_is_waited_for(postgresql_server: PostgreSQL, postgresql_databases: Fresh) -> None:
-    url = postgresql_databases()
+def insisted(server: Server, numbers: range) -> tuple[list[str], Counter[int]]:
+    """Requests repeated until they are accepted; where their plans will be, and how often each status came."""
+    places, statuses = [], Counter[int]()
+    with httpx2.Client(base_url=server.url, timeout=60) as http:
+        for n in numbers:
+            body = {**SMALL, "training": {"sequence_length": 128 + n, "global_batch_size": 8}}
+            while not (answer := http.post("/v1/plans", json=body, headers={"Idempotency-Key": f"{n}"})).is_success:
+                statuses[answer.status_code] += 1
+                time.sleep(0.1)
+            places.append(answer.headers["location"])
+    return places, statuses
+
+
+def test_a_database_that_crashes_under_load_is_waited_for(
+    postgresql_server: PostgreSQL, postgresql_databases: Fresh
+) -> None:
+    url, count = postgresql_databases(), scaled(15, 100)
     settings = {"MESHWRIGHT_DATABASE_URL": url, "MESHWRIGHT_POLL_SECONDS": "0.1"}
-    with served(environment=settings) as server:
-        places = post(server, 4)
-        postgresql_server.stop()
+    settings["MESHWRIGHT_DATABASE_RETRY_SECONDS"] = "1"
+    with served(environment=settings) as server, ThreadPoolExecutor(2) as threads:
+        [first] = post(server, 1, start=800)
+        asked = [threads.submit(insisted, server, range(n * count, (n + 1) * count)) for n in range(2)]
+        until(lambda: len(solves(url)) > count // 2)
+        postgresql_server.stop("immediate")
         try:
             with httpx2.Client(base_url=server.url, timeout=60) as http:
                 assert http.get("/livez").status_code == 200
                 assert http.get("/readyz").status_code == 503
-                answer = http.get(places[0])
+                answer = http.get(first)
                 assert (answer.status_code, answer.json()["type"]) == (503, "/problems/storage-unavailable")
                 assert answer.headers["retry-after"]
         finally:
             postgresql_server.start()
-        all_answered(server, places)
-        places += post(server, 2, start=4)
-        all_answered(server, places)
-    assert {solve.state for solve in solves(url)} == {"done"}
+        found = [one.result() for one in asked]
+        places = [place for places, _ in found for place in places]
+        assert set().union(*(statuses for _, statuses in found)) <= {503}
+        all_answered(server, [first, *places])
+    kept = solves(url)
+    assert {solve.state for solve in kept} == {"done"}
+    assert sorted(f"/v1/plans/{solve.id}" for solve in kept) == sorted([first, *places])
+    assert {solve.attempts for solve in kept} <= {1, 2}
 
 
 def test_a_service_that_is_told_to_end_gives_its_work_back(sqlite_databases: Fresh) -> None:
