@@ -75,7 +75,7 @@ def test_a_full_disk(sqlite_databases: Fresh) -> None:
         with database.engine.connect() as connection:
             pages = connection.execute(text("PRAGMA page_count")).scalar_one()
         with every_connection(database, f"PRAGMA max_page_count={pages}", "PRAGMA max_page_count=1000000"):
-            waiting = []
+            waiting: list[str] = []
             while (
                 answer := http.post("/v1/plans", json={**JOB, "objective_tolerance": 0.001 * len(waiting)})
             ).is_success:
