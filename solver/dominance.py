@@ -15,32 +15,12 @@ class Pruning:
     """Which reductions are on; all of them, unless a test asks what one of them changes."""
 
     sequence_parallel: bool = True
+    """Rows that their twin outdoes by its prices (`twins`)."""
     accumulation: bool = True
     topology_floor: bool = True
     necessary_memory: bool = True
     first_bound: bool = True
     holding: bool = True
-
-
-def sequence_parallel_rows(space: BackendSpace, legal: BoolArray) -> BoolArray:
-    """Drop rows without sequence parallelism whose twin with it is legal.
-
-    For questions of memory alone. Activations between tensor-parallel blocks are divided by the ranks
-    (arXiv:2205.05198, section 4.2.2): every coefficient of memory is at most the twin's but for the working set of some
-    backwards, which gather a block's input again; there the activations of one layer save at least as much. Of rows
-    that are priced in time `twins` tells which of the two is outdone.
-    """
-    flag = space.features["sequence_parallel"]
-    if len(set(flag.tolist())) < 2:
-        return legal
-    others = [key for key in space.features if key != "sequence_parallel"]
-    signature = np.stack([space.features[key] for key in others], axis=1)
-    index = {tuple(row): i for i, row in enumerate(signature.tolist()) if flag[i]}
-    kept = legal.copy()
-    for i, row in enumerate(signature.tolist()):
-        if not flag[i] and tuple(row) in index:
-            kept[:, i] &= ~legal[:, index[tuple(row)]]
-    return kept
 
 
 def accumulation_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -> BoolArray:
@@ -66,14 +46,8 @@ def accumulation_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -
     return kept
 
 
-def reduced(
-    problem: Problem, spaces: Sequence[BackendSpace], pruning: Pruning, *, timed: bool = True
-) -> tuple[BackendSpace, ...]:
-    """Spaces after the reductions that need no prices; `timed` says whether seconds decide or limit anything."""
-
-    def legal(space: BackendSpace) -> BoolArray:
-        twins = pruning.sequence_parallel and not timed
-        left = sequence_parallel_rows(space, space.legal) if twins else space.legal
-        return accumulation_rows(problem, space, left) if pruning.accumulation else left
-
-    return tuple(replace(space, legal=legal(space)) for space in spaces)
+def reduced(problem: Problem, spaces: Sequence[BackendSpace], pruning: Pruning) -> tuple[BackendSpace, ...]:
+    """Spaces after the reductions that need no prices."""
+    if not pruning.accumulation:
+        return tuple(spaces)
+    return tuple(replace(space, legal=accumulation_rows(problem, space, space.legal)) for space in spaces)

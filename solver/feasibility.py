@@ -40,7 +40,7 @@ def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
     resource aside (then nothing is verified).
     """
     price, held = prices(None), limit or caps(problem)
-    at = reduced(problem, spaces(problem), Pruning(), timed=held.on_time)
+    at = reduced(problem, spaces(problem), Pruning())
     price = price if held.on_time else replace(price, time=no_time)
     question = Question(problem=problem, spaces=at, prices=price, objective=ANY, caps=held)
     standing = Standing(question=question, counters=Counters())

@@ -90,7 +90,7 @@ def _solved(problem: Problem, candidate: _Candidate, best: Shortfall | None) -> 
 def _candidates(problem: Problem, host_memory: bool, leanest: bool) -> Iterator[tuple[float, list[_Candidate]]]:
     """Rows in chunks by ascending floor of what they lack; within a chunk by ascending bound. [bytes]"""
     limit = replace(caps(problem), device_memory=False, host_memory=host_memory)
-    at = reduced(problem, spaces(problem), Pruning(), timed=limit.on_time)
+    at = reduced(problem, spaces(problem), Pruning())
     found = _rows(problem, at, limit, leanest)
     if found is None:
         return
