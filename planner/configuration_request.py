@@ -6,6 +6,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from cost_models.errors import BrokenRule
 from cost_models.job import Job
+from cost_models.schedule import spread
 from cost_models.specs.base import Spec
 from cost_models.specs.choices import Attention, Backend, Compression, CrossEntropy, Optimizer, Precision, Recompute
 from cost_models.specs.configuration import BackendChoice, Configuration, Stage
@@ -164,14 +165,17 @@ def _batch(stated: ConfigurationRequest, job: Job, pipeline: int, take: _Derived
 def _stages(stated: ConfigurationRequest, job: Job, pipeline: int) -> tuple[Stage, ...]:
     total = job.model.num_hidden_layers
     if stated.stages is not None:
-        short = [n for n in ("layers", "recompute", "optimizer_layers_offloaded") if getattr(stated, n) is not None]
-        if short:
-            raise BrokenRule(f"configuration gives stages and {short[0]}; stages say it already")
+        beside = [n for n in ("layers", "recompute", "optimizer_layers_offloaded") if getattr(stated, n) is not None]
+        if beside:
+            raise BrokenRule(f"configuration gives stages and {beside[0]}; stages say it already")
         stages = stated.stages
     else:
         if pipeline > total:
             raise BrokenRule(f"configuration.pipeline_parallel {pipeline} exceeds num_hidden_layers {total}")
         even = tuple(total // pipeline + (index < total % pipeline) for index in range(pipeline))
+        if stated.virtual_pipeline_stages > 1:
+            short = spread(total, pipeline, stated.virtual_pipeline_stages)
+            even = short if min(short) > 0 else even
         stages = tuple(_stage(stated, layers) for layers in stated.layers or even)
     if (count := sum(stage.layers for stage in stages)) != total:
         raise BrokenRule(f"configuration: the stages hold {count} layers but num_hidden_layers is {total}")

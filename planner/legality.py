@@ -5,6 +5,7 @@ from typing import Any
 
 from cost_models.job import Job
 from cost_models.placement import consecutive, in_use, placement_of
+from cost_models.schedule import spread
 from cost_models.specs.choices import Backend
 from cost_models.specs.configuration import Configuration
 from cost_models.strategy import Strategy
@@ -63,6 +64,13 @@ def _layout_violations(configuration: Configuration, facts: dict[str, Any]) -> l
     layers = [stage.layers for stage in stages]
     if bool(codes["even"][0]) and max(layers) - min(layers) > 1:
         found.append(f"{name}: stages of {', '.join(map(str, layers))} layers; it divides layers evenly")
+    if bool(codes["spread"][0]):
+        wanted = spread(sum(layers), len(layers), configuration.virtual_pipeline_stages)
+        if tuple(layers) != wanted:
+            found.append(
+                f"{name}: stages of {', '.join(map(str, layers))} layers; interleaved here they hold "
+                f"{', '.join(map(str, wanted))}"
+            )
     full = {stage.recompute.full for stage in stages}
     selective = sum(stage.recompute.selective for stage in stages)
     modes = {m for stage in stages for m in ("none", "selective", "full") if getattr(stage.recompute, m)}

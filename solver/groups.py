@@ -10,6 +10,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.placement import Placement
+from cost_models.schedule import spread
 from solver.bounds.batch import Batch, Shape
 from solver.instants import at_ends, binding_instants
 from solver.layout import Row, stage_order
@@ -61,7 +62,10 @@ class Group:
         """
         stages, s = self.shape.stages, self.rows.strategy
         steps, chunks = np.asarray(s.gradient_accumulation_steps), np.asarray(s.virtual_pipeline_stages)
-        ends = [at_ends(table, stages=stages, virtual=chunks, micro_batches=steps) for table in self.memory.values()]
+        ends = [
+            at_ends(table, stages=stages, virtual=chunks, micro_batches=steps, layers=self.shape.num_layers)
+            for table in self.memory.values()
+        ]
         for held, time in itertools.product(ends, self.rows.time.values()):
             check_exact(held, time, layers=self.shape.num_layers, steps=steps * chunks)
         kept = binding_instants(ends)
@@ -137,6 +141,7 @@ def grouped(problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray
             s.pipeline_parallel,
             s.virtual_pipeline_stages,
             abilities["even"] | fixed_pp1,
+            abilities["spread"],
             abilities["mixed"],
             abilities["recompute"],
             np.where(offloads, abilities["offload"], 0),
@@ -155,7 +160,7 @@ def grouped(problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray
 def _group(
     problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray, key: list[int]
 ) -> Group:
-    stages, virtual, even, mixed, recompute, offload, offloads, interval = key
+    stages, virtual, even, uneven, mixed, recompute, offload, offloads, interval = key
     model = problem.job.model
     shape = Shape(
         stages=stages,
@@ -163,6 +168,7 @@ def _group(
         order=stage_order(model, stages, virtual),
         kinds=len(model.layer_kinds),
         even=bool(even),
+        given=spread(model.num_hidden_layers, stages, virtual) if uneven else None,
         mixed=bool(mixed),
         recompute=recompute,
         offload=offload,

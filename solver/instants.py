@@ -12,14 +12,16 @@ SAMPLE = 8
 """Rows that are compared before all are."""
 
 
-def at_ends(memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batches: IntArray) -> StageMemory:
+def at_ends(
+    memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batches: IntArray, layers: int
+) -> StageMemory:
     """Memory of the first and last stage, and of the first and last one between them.
 
-    A stage's memory is linear in its micro-batches in flight, which fall from stage to stage: what holds for these
-    stages holds for all.
+    A stage's memory is linear in its micro-batches in flight, which fall from stage to stage but for the ends: what
+    holds for these stages holds for all.
     """
     ends = np.unique([0, min(1, stages - 1), max(stages - 2, 0), stages - 1])
-    return stage_memory(memory, stages=stages, virtual=virtual, micro_batches=micro_batches, at=ends)
+    return stage_memory(memory, stages=stages, virtual=virtual, micro_batches=micro_batches, layers=layers, at=ends)
 
 
 def binding_instants(ends: Sequence[StageMemory]) -> IntArray:

@@ -5,6 +5,7 @@ Stage s holds layers [e(s-1), e(s)) of the stage order. Of these the first `full
 model's own order, or, with v chunks per stage, the concatenation of each stage's chunks.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,7 @@ from functools import cache
 import numpy as np
 
 from cost_models.arrays import IntArray
+from cost_models.schedule import chunk_sizes, spread
 from cost_models.specs.model import ModelSpec
 from solver.legality import OFFLOAD_LAYOUTS, RECOMPUTE_LAYOUTS
 
@@ -41,12 +43,13 @@ def stage_order(model: ModelSpec, stages: int, virtual: int) -> tuple[int, ...]:
     sequence = [kinds[kind] for kind in model.layer_sequence]
     if virtual == 1:
         return tuple(sequence)
-    chunk = len(sequence) // (stages * virtual)
+    sizes = chunk_sizes(spread(len(sequence), stages, virtual), virtual)
+    starts = [0, *itertools.accumulate(sizes[stage][turn] for turn in range(virtual) for stage in range(stages))]
     order = [
-        sequence[(turn * stages + stage) * chunk + i]
+        sequence[starts[turn * stages + stage] + i]
         for stage in range(stages)
         for turn in range(virtual)
-        for i in range(chunk)
+        for i in range(sizes[stage][turn])
     ]
     return tuple(order)
 
@@ -120,6 +123,8 @@ class Row:
     fixed: int
     max_time: int | None = None
     """Side constraint on `time_value`."""
+    given: tuple[int, ...] | None = None
+    """Layers of each stage, where they are given and not equal."""
 
     @property
     def num_layers(self) -> int:
@@ -198,6 +203,7 @@ def expressible(row: Row, layout: Layout) -> bool:
     checks = [
         sum(stage.layers for stage in layout) == row.num_layers,
         not row.even or len({stage.layers for stage in layout}) == 1,
+        row.given is None or row.given == tuple(stage.layers for stage in layout),
         row.mixed or all(stage.full == 0 or stage.selective == 0 for stage in layout),
         row.offloads == any(stage.offloaded for stage in layout),
         not row.needs_full or any(stage.full for stage in layout),

@@ -83,7 +83,14 @@ def memory_by_stage(
     at = placement(problem, stages)
     order = list(dict.fromkeys(at))
     parts = [
-        stage_memory(memories[pool], stages=stages, virtual=virtual, micro_batches=micro_batches) for pool in order
+        stage_memory(
+            memories[pool],
+            stages=stages,
+            virtual=virtual,
+            micro_batches=micro_batches,
+            layers=problem.job.model.num_hidden_layers,
+        )
+        for pool in order
     ]
     return parts[0] if len(parts) == 1 else placed(parts, [order.index(pool) for pool in at])
 

@@ -112,12 +112,23 @@ class StageMemory:
 
 
 def stage_memory(
-    memory: MemoryTable, *, stages: int, virtual: IntArray, micro_batches: IntArray, at: IntArray | None = None
+    memory: MemoryTable,
+    *,
+    stages: int,
+    virtual: IntArray,
+    micro_batches: IntArray,
+    layers: int | None = None,
+    at: IntArray | None = None,
 ) -> StageMemory:
-    """Integer memory coefficients of each stage of rows with `stages` stages, or of some of the stages."""
+    """Integer memory coefficients of each stage of rows with `stages` stages, or of some of the stages.
+
+    `layers` of the model, where chunks of interleaved stages may differ.
+    """
     stage = np.arange(stages) if at is None else at
     classes = stage_classes(stages)[stage]
-    flight = np.asarray(in_flight(stage[None, :], stages, virtual[:, None], micro_batches[:, None]), dtype=float)
+    flight = np.asarray(
+        in_flight(stage[None, :], stages, virtual[:, None], micro_batches[:, None], layers), dtype=float
+    )
     held = flight[:, :, None] - memory.released / virtual[:, None, None]
     held = np.maximum(held, 0.0) * memory.holds_activations
     stage_activation = memory.stage_activation[:, classes][:, :, None]

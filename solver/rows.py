@@ -97,9 +97,9 @@ class Rows:
 
     @property
     def fixed(self) -> BoolArray:
-        """Rows whose layers per stage are given."""
+        """Rows whose stages are given equally many layers."""
         pp, v = np.asarray(self.strategy.pipeline_parallel), np.asarray(self.strategy.virtual_pipeline_stages)
-        result: BoolArray = self.abilities["even"] | (v > 1) | (pp == 1)
+        result: BoolArray = self.abilities["even"] | ((v > 1) & ~self.abilities["spread"]) | (pp == 1)
         return result
 
     @property

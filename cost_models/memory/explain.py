@@ -31,7 +31,7 @@ from cost_models.memory.pieces import Pieces
 from cost_models.memory.pricing import usable_bytes
 from cost_models.memory.setting import Setting, Terms, merged, once, scaled
 from cost_models.placement import Placement, in_pool, placement_of, pools_used, stage_jobs
-from cost_models.schedule import in_flight, stage_class
+from cost_models.schedule import stage_class, stage_in_flight
 from cost_models.specs.choices import RECOMPUTES, Recompute
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.framework import FrameworkFacts
@@ -103,7 +103,8 @@ def _stage(
 ) -> StageMemory:
     setting, p = pieces.setting, configuration.pipeline_parallel
     chunks, micro_batches = configuration.virtual_pipeline_stages, configuration.gradient_accumulation_steps
-    held = float(in_flight(index, p, chunks, micro_batches)) + _early_forward(setting, configuration)
+    counts = tuple(stage.layers for stage in configuration.stages)
+    held = stage_in_flight(counts, index, chunks, micro_batches) + _early_forward(setting, configuration)
     offloaded = configuration.stages[index].optimizer_layers_offloaded
     parts = _parts(pieces, stage_class(index, p), _counted(layers), _counted(kind for kind, _ in layers[:offloaded]))
     instants: dict[str, dict[str, float]] = {}

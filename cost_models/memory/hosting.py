@@ -65,7 +65,9 @@ def _loading_and_after(pieces: Pieces, calibration: Calibration) -> tuple[Any, A
     stored = weights / s.pipeline_parallel
     layers = ceil_div(setting.model.num_hidden_layers, setting.column("pipeline_parallel"))
     micro_batches = s.gradient_accumulation_steps
-    flight = in_flight(0, s.pipeline_parallel, s.virtual_pipeline_stages, micro_batches)
+    flight = in_flight(
+        0, s.pipeline_parallel, s.virtual_pipeline_stages, micro_batches, setting.model.num_hidden_layers
+    )
     ends = [s for s in pieces.ends(BOTH) if s is not None]
     moved = sum((offloaded_layer_bytes(setting, end, calibration) for end in ends), np.zeros_like(setting.tensor))
     always = calibration("host.process_bytes") + offloaded_weight_bytes(setting, pieces.whole, calibration)

@@ -33,7 +33,7 @@ from cost_models.memory.setting import Setting, total
 from cost_models.memory.sharding import Held, is_target, local
 from cost_models.memory.states import States
 from cost_models.parameters import Weight, embedding_weights, head_weights, layer_weights
-from cost_models.schedule import in_flight, stage_class
+from cost_models.schedule import stage_class, stage_in_flight
 from cost_models.specs.choices import RECOMPUTES, Recompute
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.framework import FrameworkFacts
@@ -91,7 +91,8 @@ class Stage:
         self.persistent = float(self.setting.persisting) > 0
         which = stage_class(index, configuration.pipeline_parallel)
         micro = configuration.gradient_accumulation_steps
-        flight = float(in_flight(index, configuration.pipeline_parallel, configuration.virtual_pipeline_stages, micro))
+        counts = tuple(stage.layers for stage in configuration.stages)
+        flight = stage_in_flight(counts, index, configuration.virtual_pipeline_stages, micro)
         self.flight = min(max(1, round(flight)), _MOST_IN_FLIGHT)
         self.micro = min(max(micro, 1), self.flight + _MOST_MICRO_BATCHES)
         self.layers = [self._layer(kind, mode) for kind, mode in _sampled(layers, _MOST_PASSES // self.micro)]

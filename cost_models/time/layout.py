@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from cost_models.errors import BrokenRule
+from cost_models.schedule import chunk_sizes
 from cost_models.specs.choices import Recompute
 from cost_models.specs.configuration import Configuration
 from cost_models.specs.model import LayerKind, ModelSpec
@@ -22,16 +23,16 @@ def stage_layers(model: ModelSpec, configuration: Configuration) -> list[list[tu
     Raises:
         BrokenRule: the stages' layers do not add up to the model's.
     """
-    counts = [stage.layers for stage in configuration.stages]
+    counts = tuple(stage.layers for stage in configuration.stages)
     if sum(counts) != model.num_hidden_layers:
         raise BrokenRule(f"stages hold {sum(counts)} layers but num_hidden_layers is {model.num_hidden_layers}")
     v = configuration.virtual_pipeline_stages
     kinds: list[list[LayerKind]] = [[] for _ in counts]
     sequence = iter(model.layer_sequence)
+    sizes = chunk_sizes(counts, v)
     for chunk in range(v):
-        for s, count in enumerate(counts):
-            size = count * (chunk + 1) // v - count * chunk // v
-            kinds[s] += [next(sequence) for _ in range(size)]
+        for s in range(len(counts)):
+            kinds[s] += [next(sequence) for _ in range(sizes[s][chunk])]
     return [list(zip(k, _modes(configuration, s), strict=True)) for s, k in enumerate(kinds)]
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from packaging.specifiers import SpecifierSet
 
+from cost_models.schedule import chunk_sizes
 from cost_models.specs.configuration import Configuration
 from planner.exporters.base import Artifact, ExportOptions, header, job_losses
 from planner.exporters.launch import comment, launch_script
@@ -42,8 +43,6 @@ class MegatronExporter:
             losses.append("one CUDA graph of the whole step: Megatron-LM takes experts into it from core 0.18 on")
         if c.expert_overlap and any(stage.recompute.full for stage in c.stages):
             losses.append("full recompute with expert_overlap: --overlap-moe-expert-parallel-comm excludes it")
-        if _layers_of_all(c) is not None and c.virtual_pipeline_stages > 1:
-            losses.append(f"unequal stages of {c.virtual_pipeline_stages} virtual stages each: no flag divides them")
         return tuple(losses)
 
     def releases(self, plan: Plan) -> SpecifierSet:
@@ -51,7 +50,7 @@ class MegatronExporter:
         assert plan.configuration is not None
         c, least = plan.configuration, "0.12"
         for known_since, used in (
-            ("0.13", _layers_of_all(c) is not None),
+            ("0.13", _chunks(c) is not None),
             ("0.14", c.zero_stage > 1 or c.expert_overlap),
             ("0.15", c.cuda_graph or c.precision == "nvfp4"),
             ("0.16", c.optimizer == "muon" or c.tensor_parallel > plan.request.model.num_key_value_heads),
@@ -128,19 +127,24 @@ def _sharding(c: Configuration) -> list[str]:
     return flags + overlap + (["--overlap-param-gather"] if overlap else [])
 
 
-def _layers_of_all(c: Configuration) -> list[int] | None:
-    """The layers of every stage, where they are not equal but for the first and the last."""
-    layers = [stage.layers for stage in c.stages]
-    equal = len(set(layers[1:-1])) <= 1 and (c.virtual_pipeline_stages == 1 or len(set(layers)) == 1)
-    return None if equal else layers
+def _chunks(c: Configuration) -> list[int] | None:
+    """The layers of every chunk along the model, where no flag but one that lists them says so.
+
+    The others say equal chunks, or without interleaving equal stages but for the first and the last.
+    """
+    layers, virtual = tuple(stage.layers for stage in c.stages), c.virtual_pipeline_stages
+    sizes = chunk_sizes(layers, virtual)
+    along = [sizes[stage][turn] for turn in range(virtual) for stage in range(len(layers))]
+    equal = len(set(along)) == 1 if virtual > 1 else len(set(layers[1:-1])) <= 1
+    return None if equal else along
 
 
 def _layout(c: Configuration) -> list[str]:
-    layers = [stage.layers for stage in c.stages]
+    layers, chunks = [stage.layers for stage in c.stages], _chunks(c)
+    if chunks is not None:
+        return [f"--pipeline-model-parallel-layout 'E{'|'.join(f't*{n}' if n else '' for n in chunks)}L'"]
     if c.virtual_pipeline_stages > 1:
         return [f"--num-layers-per-virtual-pipeline-stage {layers[0] // c.virtual_pipeline_stages}"]
-    if _layers_of_all(c) is not None:
-        return [f"--pipeline-model-parallel-layout 'E{'|'.join(f't*{count}' for count in layers)}L'"]
     flags, middle = [], layers[len(layers) // 2]
     if len(layers) > 1 and layers[0] != middle:
         flags.append(f"--decoder-first-pipeline-num-layers {layers[0]}")
@@ -162,7 +166,7 @@ def _recompute_losses(c: Configuration) -> list[str]:
     if any(0 < s.recompute.selective < s.layers for s in c.stages):
         losses.append("selective recompute in a part of the layers: the flag is for all of them")
     full, virtual = c.stages[0].recompute.full, c.virtual_pipeline_stages
-    if full % virtual:
+    if full % virtual and not _all_layers_alike(c):
         losses.append(f"{full} layers recomputed over {virtual} virtual stages: the flag counts in each of them alike")
     return losses
 

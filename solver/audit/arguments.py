@@ -11,6 +11,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.memory import memory_table
+from cost_models.schedule import spread
 from cost_models.specs.choices import RECOMPUTES, Backend
 from cost_models.strategy import Strategy
 from cost_models.time import time_table
@@ -118,7 +119,8 @@ class _Chunk:
         most_time, most_peak = most_time[left], most_peak[left]
         table = memory_table(job, strategy, self.problem.calibration, oom_risk=self.problem.oom_risk)
         steps = np.asarray(strategy.gradient_accumulation_steps)
-        memory = _limited(memory_grid(table, self.stages, self.virtual, steps), self.limit)
+        layers = job.model.num_hidden_layers
+        memory = _limited(memory_grid(table, self.stages, self.virtual, steps, layers), self.limit)
         room = np.minimum(memory.capacity.max(axis=1), most_peak)
         need = memory_floor(memory, self._setting(strategy, at))
         host = host_floor(memory, np.asarray(strategy.world_size), job.pool.gpus_per_node)
@@ -135,7 +137,7 @@ class _Chunk:
         order = kind_order(self.problem.job.model, self.stages, self.virtual)
         return Setting(
             counts=np.bincount(order, minlength=kinds).astype(float),
-            even=self.codes["even"][at] | (self.virtual > 1) | (self.stages == 1),
+            even=self.codes["even"][at] | (self.stages == 1),
             offloads=np.asarray(strategy.optimizer_offload) > 0,
             virtual=self.virtual,
             steps=np.asarray(strategy.gradient_accumulation_steps),
@@ -216,7 +218,8 @@ def _audit_row(
         virtual=virtual,
         order=kind_order(problem.job.model, stages, virtual),
         can=Abilities(
-            even=bool(codes["even"][index]) or virtual > 1,
+            even=bool(codes["even"][index]),
+            given=spread(problem.job.model.num_hidden_layers, stages, virtual) if codes["spread"][index] else None,
             mixed=bool(codes["mixed"][index]),
             recompute=int(codes["recompute"][index]),
             offload=int(codes["offload"][index]),
@@ -238,7 +241,7 @@ def claimed_row(problem: Problem, backend: Backend, index: int, spaces: Spaces) 
     time = time_grid(time_table(problem.job, strategy, problem.calibration), stages)
     table = memory_table(problem.job, strategy, problem.calibration, oom_risk=problem.oom_risk)
     steps = np.asarray(strategy.gradient_accumulation_steps)
-    memory = _limited(memory_grid(table, stages, virtual, steps), limit)
+    memory = _limited(memory_grid(table, stages, virtual, steps, problem.job.model.num_hidden_layers), limit)
     return Asked(
         backend=backend,
         index=index,

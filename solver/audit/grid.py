@@ -5,6 +5,7 @@ their multiplication with the micro-batches in flight. `solver/rounding.py` says
 not read it, so that a slip in one of them shows.
 """
 
+import itertools
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Final, Self
@@ -12,7 +13,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
-from cost_models.schedule import BOTH, FIRST, LAST, MIDDLE, in_flight
+from cost_models.schedule import BOTH, FIRST, LAST, MIDDLE, chunk_sizes, in_flight, spread
 from cost_models.specs.model import ModelSpec
 from cost_models.table import MemoryTable, TimeTable
 
@@ -83,12 +84,12 @@ def time_grid(table: TimeTable, stages: int) -> TimeGrid:
     )
 
 
-def memory_grid(table: MemoryTable, stages: int, virtual: int, steps: IntArray) -> MemoryGrid:
-    """KiB of rows with `stages` stages of `virtual` chunks and `steps` micro-batches."""
+def memory_grid(table: MemoryTable, stages: int, virtual: int, steps: IntArray, layers: int) -> MemoryGrid:
+    """KiB of rows with `stages` stages of `virtual` chunks and `steps` micro-batches, of a model with `layers`."""
     at = _class_of(stages)
     held = np.empty((len(steps), stages, len(table.released)))
     for stage in range(stages):
-        flight = np.asarray(in_flight(stage, stages, virtual, steps), dtype=float)
+        flight = np.asarray(in_flight(stage, stages, virtual, steps, layers), dtype=float)
         held[:, stage] = np.maximum(flight[:, None] - table.released / virtual, 0.0) * table.holds_activations
     constant = table.constant[:, at] + held * table.stage_activation[:, at][:, :, None]
     of_layer = np.swapaxes(table.layer, 1, 2)[:, None, :, :, None]
@@ -114,9 +115,12 @@ def kind_order(model: ModelSpec, stages: int, virtual: int) -> tuple[int, ...]:
     kinds = [index[kind] for kind in model.layer_sequence]
     if virtual == 1:
         return tuple(kinds)
-    length = len(kinds) // (stages * virtual)
-    chunks = [kinds[i * length : (i + 1) * length] for i in range(stages * virtual)]
-    return tuple(kind for stage in range(stages) for turn in range(virtual) for kind in chunks[turn * stages + stage])
+    sizes = chunk_sizes(spread(len(kinds), stages, virtual), virtual)
+    left, chunks = iter(kinds), dict[tuple[int, int], list[int]]()
+    for turn in range(virtual):
+        for stage in range(stages):
+            chunks[stage, turn] = list(itertools.islice(left, sizes[stage][turn]))
+    return tuple(kind for stage in range(stages) for turn in range(virtual) for kind in chunks[stage, turn])
 
 
 def node_patterns(ranks_per_stage: int, stages: int, per_node: int) -> IntArray:

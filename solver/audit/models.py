@@ -27,6 +27,7 @@ def model_row(row: AuditRow, most_time: float, most_peak: float) -> Row:
         micro_batches=row.steps,
         order=row.order,
         even=row.can.even,
+        given=row.can.given,
         mixed=row.can.mixed,
         recompute=row.can.recompute,
         offload=row.can.offload,

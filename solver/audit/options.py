@@ -86,6 +86,8 @@ def options(row: AuditRow, longest: int) -> Options:
     time, need = np.empty((row.stages, *shape)), np.full((row.stages, *shape), -_NEVER)
     for s in range(row.stages):
         time[s] = row.time.stage[0, s] + _sum(parts, row.time.layer[0, s])
+        if row.can.given is not None:
+            time[s, length != row.can.given[s]] = _NEVER
         for i, selects_most in enumerate(row.memory.most):
             used = _sum(parts, row.memory.layer[0, s, i])
             work = row.memory.working[0, s, i][most if selects_most else least]

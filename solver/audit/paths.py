@@ -67,6 +67,8 @@ def _longest(row: AuditRow, slowest: float) -> int:
     """Most layers of a stage whose run is no longer than that."""
     if row.can.even or row.stages == 1:
         return len(row.order) // row.stages
+    if row.can.given is not None:
+        return max(row.can.given)
     total, each = len(row.order) - row.stages + 1, float(row.time.layer.min())
     if not np.isfinite(slowest) or each <= 0:
         return total

@@ -24,6 +24,8 @@ class Abilities:
     offload: int
     offloads: bool
     needs_full: bool
+    given: tuple[int, ...] | None = None
+    """Layers of each stage, where they are given and not equal."""
     modes: tuple[bool, bool, bool] = (True, True, True)
     """Recompute modes on offer."""
 

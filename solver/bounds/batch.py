@@ -26,6 +26,8 @@ class Shape:
     offload: int
     offloads: bool
     needs_full: bool
+    given: tuple[int, ...] | None = None
+    """Layers of each stage, where they are given and not equal. Bounds take any; models hold them."""
 
     @property
     def num_layers(self) -> int:
@@ -34,8 +36,8 @@ class Shape:
 
     @property
     def fixed(self) -> bool:
-        """Whether the layers of every stage are given."""
-        return self.even or self.virtual > 1 or self.stages == 1
+        """Whether every stage is given the same number of layers."""
+        return self.even or (self.virtual > 1 and self.given is None) or self.stages == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,8 @@ class Batch:
             virtual=shape.virtual,
             micro_batches=int(self.micro_batches[i]),
             order=shape.order,
-            even=shape.even or shape.virtual > 1,
+            even=shape.even or (shape.virtual > 1 and shape.given is None),
+            given=shape.given,
             mixed=shape.mixed,
             recompute=shape.recompute,
             offload=shape.offload,

@@ -97,10 +97,11 @@ def placed_bound(
     return whole
 
 
-def least_flight(memory: MemoryTable, strategy: Strategy, stage: IntArray) -> FloatArray:
+def least_flight(memory: MemoryTable, strategy: Strategy, stage: IntArray, layers: int | None = None) -> FloatArray:
     """Micro-batches in flight at `stage` by instant. (n, I)"""
     pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
-    flight = np.asarray(in_flight(stage, pp, v, np.asarray(strategy.gradient_accumulation_steps)), dtype=float)
+    steps = np.asarray(strategy.gradient_accumulation_steps)
+    flight = np.asarray(in_flight(stage, pp, v, steps, layers), dtype=float)
     result: FloatArray = np.maximum(flight[:, None] - memory.released / v[:, None], 0) * memory.holds_activations
     return result
 
@@ -120,7 +121,7 @@ def least_memory(
     best: FloatArray = ((total - (saving @ layers)[:, None]) / pp[:, None]).max(axis=1)
     held = np.where(fixed, layers.sum() // pp, 1)[:, None]
     for stage, index in ((FIRST, np.zeros_like(pp)), (LAST, pp - 1)):
-        flight = least_flight(memory, strategy, index)
+        flight = least_flight(memory, strategy, index, int(layers.sum()))
         at = np.where(pp == 1, BOTH, stage)
         rows = np.arange(len(pp))
         need = memory.constant[rows, at] + work[rows, at] + flight * memory.stage_activation[rows, at][:, None]
@@ -138,6 +139,7 @@ def _kept_by_all(memory: MemoryTable, strategy: Strategy, layers: FloatArray) ->
     lean, work = memory.activation.min(axis=2), memory.working.min(axis=3)
     total = (weights[:, :, None] * (memory.constant + work)).sum(axis=1) + np.einsum("nji,j->ni", memory.layer, layers)
     held = (weights * memory.stage_activation).sum(axis=1) + lean @ layers
+    # Of equal chunks in the last stage: no stage of other chunks holds less a layer.
     result: FloatArray = total + least_flight(memory, strategy, pp - 1) * held[:, None]
     return result
 

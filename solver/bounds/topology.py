@@ -35,7 +35,7 @@ def topology_floors(problem: Problem, prices: Prices, spaces: Sequence[BackendSp
     times = priced_times(problem, prices.time, strategy)
     pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
     even = np.array([all(layout.layers == "even" for layout in legality(s.backend).layouts) for s in spaces])
-    fixed = (v > 1) | (pp == 1) | even[owner]
+    fixed = ((v > 1) & (problem.job.model.num_hidden_layers % pp == 0)) | (pp == 1) | even[owner]
     none = np.zeros(len(owner), dtype=bool)
     bound = lower_bounds(problem, times, strategy, layer_counts(problem.job), fixed, none, tail=False)
     floors = np.full(sum(space.size for space in spaces), np.inf)

@@ -111,12 +111,12 @@ def _extremes(model: cp_model.CpModel, has: tuple[Any, Any, Any], name: str) -> 
 def build(model: cp_model.CpModel, row: Row) -> Variables:
     """Counts of every stage, with the definitions that tie them together."""
     total, stages, positions = row.num_layers, row.stages, _Positions(model, row)
-    given = total // stages if row.even or stages == 1 else None
-    longest = given if given is not None else total - stages + 1
+    given = (total // stages,) * stages if row.even or stages == 1 else row.given
+    longest = max(given) if given is not None else total - stages + 1
     start: Any = 0
     built = []
     for s in range(stages):
-        layers: Any = given if given is not None else model.new_int_var(1, longest, f"layers{s}")
+        layers: Any = given[s] if given is not None else model.new_int_var(1, longest, f"layers{s}")
         full = model.new_int_var(0, longest, f"full{s}")
         selective = model.new_int_var(0, longest, f"selective{s}")
         offloaded: Any = model.new_int_var(0, longest, f"offloaded{s}") if row.offloads else 0

@@ -23,7 +23,7 @@ RECOMPUTE_LAYOUTS: Final = ("one_mode", "same_count", "free")
 all layers selective, or none; free: any counts in any stage."""
 OFFLOAD_LAYOUTS: Final = ("all_or_none", "same_count", "free")
 """all_or_none: every layer's optimizer states or none; same_count: equally many in every stage; free: any numbers."""
-LAYER_LAYOUTS: Final = ("even", "free")
+LAYER_LAYOUTS: Final = ("even", "free", "spread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,9 @@ def job_facts(job: Job, used: Sequence[int] | None = None) -> Mapping[str, Any]:
 
 
 def layout_codes(backend: Backend, facts: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """Layout abilities of rows as columns: `even`, `mixed` (bool), `recompute`, `offload` (indices of the lists above).
+    """Layout abilities of rows as columns: `even`, `spread`, `mixed` (bool), `recompute`, `offload` (indices above).
+
+    Stages that are spread and divide the layers are even.
 
     Raises:
         BadLegality: no layout entry covers a row.
@@ -185,17 +187,21 @@ def layout_codes(backend: Backend, facts: Mapping[str, Any], rows: int) -> dict[
     open_ = np.ones(rows, dtype=bool)
     out = {
         key: np.zeros(rows, dtype=kind)
-        for key, kind in (("even", bool), ("mixed", bool), ("recompute", int), ("offload", int))
+        for key, kind in (("even", bool), ("spread", bool), ("mixed", bool), ("recompute", int), ("offload", int))
     }
     for entry in entries:
         hit = open_ & np.broadcast_to(np.asarray(entry.when(facts), dtype=bool), (rows,))
         out["even"][hit] = entry.layers == "even"
+        out["spread"][hit] = entry.layers == "spread"
         out["mixed"][hit] = entry.mixed
         out["recompute"][hit] = RECOMPUTE_LAYOUTS.index(entry.recompute)
         out["offload"][hit] = OFFLOAD_LAYOUTS.index(entry.offload)
         open_ &= ~hit
     if open_.any():
         raise BadLegality(f"{backend}.yaml: no layout entry covers {int(open_.sum())} rows")
+    divides = np.asarray(facts["num_hidden_layers"]) % np.asarray(facts["pipeline_parallel"]) == 0
+    out["even"] |= out["spread"] & divides
+    out["spread"] &= ~divides
     return out
 
 

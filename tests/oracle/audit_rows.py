@@ -39,6 +39,7 @@ def audit_row(row: Row) -> AuditRow:
         order=row.order,
         can=Abilities(
             even=row.even,
+            given=row.given,
             mixed=row.mixed,
             recompute=row.recompute,
             offload=row.offload,

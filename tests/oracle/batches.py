@@ -4,6 +4,7 @@ their stages in two pools.
 
 import numpy as np
 
+from cost_models.schedule import spread
 from solver.bounds.batch import Batch, Shape
 from solver.rounding import StageMemory, StageTimes
 
@@ -12,9 +13,12 @@ def shape(rng: np.random.Generator) -> Shape:
     """A shape small enough to enumerate."""
     stages = int(rng.choice([1, 1, 2, 3]))
     virtual = 2 if stages == 2 and rng.random() < 0.3 else 1
+    short = virtual > 1 and bool(rng.random() < 0.4)
     layers = int(
         rng.choice(
-            [4, 8]
+            [3, 7]
+            if short
+            else [4, 8]
             if virtual > 1
             else [stages * n for n in (1, 2, 3) if stages * n <= 6]
             if rng.random() < 0.6
@@ -24,6 +28,7 @@ def shape(rng: np.random.Generator) -> Shape:
     kinds = 2 if rng.random() < 0.3 else 1
     even = layers % stages == 0 and bool(rng.random() < 0.35)
     recompute = int(rng.choice([0, 1, 2])) if even or virtual > 1 or stages == 1 else int(rng.choice([1, 2]))
+    recompute = 0 if short else recompute
     offloads = bool(rng.random() < 0.4)
     order = tuple(int(k) for k in rng.integers(0, kinds, layers)) if kinds > 1 else (0,) * layers
     return Shape(
@@ -37,6 +42,7 @@ def shape(rng: np.random.Generator) -> Shape:
         offload=int(rng.integers(0, 3)) if offloads else 0,
         offloads=offloads,
         needs_full=bool(rng.random() < 0.2),
+        given=spread(layers, stages, virtual) if short else None,
     )
 
 

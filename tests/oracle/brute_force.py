@@ -27,17 +27,36 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 def _layer_splits(c: Mapping[str, Any], layers: int) -> Iterator[tuple[int, ...]]:
     pp, backend = c["pipeline_parallel"], c["backend"]
-    free = backend in ("megatron", "fsdp") and c["virtual_pipeline_stages"] == 1
-    if free:
+    v = c["virtual_pipeline_stages"]
+    if backend in ("megatron", "fsdp") and v == 1:
         yield from compositions(layers, pp)
-    elif layers % pp == 0:
+    elif layers % (pp * v) == 0:
         yield (layers // pp,) * pp
+    elif backend == "megatron":
+        yield from _short_ends(layers, pp, v)
+
+
+def _short_ends(layers: int, pp: int, v: int) -> Iterator[tuple[int, ...]]:
+    """Interleaved stages of equal chunks, but the first chunk of all and the last one hold fewer layers.
+
+    The last one gives the odd layer.
+    """
+    longest = -(-layers // pp)
+    for short in range(longest // v + 1):
+        for more in (0, 1):
+            if longest * pp - 2 * short - more == layers and short + more <= longest // v:
+                yield (longest - short, *[longest] * (pp - 2), longest - short - more)
 
 
 def _recomputes(c: Mapping[str, Any], split: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
     """(full, selective) of every stage."""
     backend, v = c["backend"], c["virtual_pipeline_stages"]
     if backend == "megatron-deepspeed" or (backend == "deepspeed" and c["pipeline_parallel"] > 1):
+        yield tuple((0, 0) for _ in split)
+        yield tuple((0, n) for n in split)
+        yield tuple((n, 0) for n in split)
+        return
+    if backend == "megatron" and v > 1 and sum(split) % (len(split) * v):
         yield tuple((0, 0) for _ in split)
         yield tuple((0, n) for n in split)
         yield tuple((n, 0) for n in split)

@@ -20,6 +20,9 @@ def _splits(row: Row) -> Iterator[tuple[int, ...]]:
     if row.even or row.stages == 1:
         yield (row.num_layers // row.stages,) * row.stages
         return
+    if row.given is not None:
+        yield row.given
+        return
     for cuts in itertools.combinations(range(1, row.num_layers), row.stages - 1):
         edges = (0, *cuts, row.num_layers)
         yield tuple(b - a for a, b in itertools.pairwise(edges))

@@ -25,9 +25,17 @@ def _divides(job: Job, c: Mapping[str, Any]) -> bool:
         return False
     if experts % ep or (dp * cp) % ep or (etp != 1 and (experts == 1 or etp != tp)):
         return False
-    if v > 1 and (pp == 1 or layers % (pp * v) or c["gradient_accumulation_steps"] % pp):
+    if v > 1 and (pp == 1 or c["gradient_accumulation_steps"] % pp):
         return False
-    return bool(pp * v <= layers)
+    if v > 1 and layers % (pp * v) and not (c["backend"] == "megatron" and _short_ends(layers, pp, v)):
+        return False
+    return bool(pp <= layers)
+
+
+def _short_ends(layers: int, pp: int, v: int) -> bool:
+    """Whether equal chunks of which only the first and the last one lack layers hold the model."""
+    longest = -(-layers // pp)
+    return longest % v == 0 and longest * pp - layers <= 2 * longest // v
 
 
 def runs_anywhere(job: Job, c: Mapping[str, Any]) -> bool:

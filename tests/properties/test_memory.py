@@ -37,12 +37,15 @@ def allocated(job: Job, configuration: Configuration, table: MemoryTable, row: i
     `MemoryTable`."""
     kinds, p = list(job.model.layer_kinds), configuration.pipeline_parallel
     v, m = configuration.virtual_pipeline_stages, configuration.gradient_accumulation_steps
+    counts = tuple(stage.layers for stage in configuration.stages)
     result: dict[tuple[int, str], float] = {}
     for s, layers in enumerate(stage_layers(job.model, configuration)):
         c = schedule.stage_class(s, p)
         present = [RECOMPUTES.index(mode) for _, mode in layers]
         for i, name in enumerate(NAMES):
-            held = max(float(schedule.in_flight(s, p, v, m)) - table.released[i] / v, 0.0) * table.holds_activations[i]
+            held = (
+                max(schedule.stage_in_flight(counts, s, v, m) - table.released[i] / v, 0.0) * table.holds_activations[i]
+            )
             mode = max(present) if table.selector[i] else min(present)
             size = table.constant[row, c, i] + held * table.stage_activation[row, c] + table.working[row, c, i, mode]
             for position, (kind, recompute) in enumerate(layers):

@@ -256,6 +256,18 @@ def test_megatron_flags_say_any_other_division_of_layers() -> None:
     assert "# valid_for: megatron-core <0.18,>=0.13" in texts(made, "megatron")["megatron_args.txt"]
 
 
+def test_megatron_flags_say_shorter_first_and_last_chunks() -> None:
+    """As Llama 3 405B was trained: 126 layers on 16 stages of 8 chunks, the first and last without a layer."""
+    stages = [{"layers": n, "recompute": {"none": n}} for n in (7, *[8] * 14, 7)]
+    shape = {"virtual_pipeline_stages": 8, "gradient_accumulation_steps": 16, "data_parallel": 1}
+    found = flags(plan(pipeline(16, backend={"name": "megatron"}, attention="flash", stages=stages, **shape)))
+    (layout,) = [flag for flag in found if "layout" in flag]
+    chunks = layout.split("'")[1].split("|")
+    assert len(chunks) == 16 * 8
+    assert (chunks[0], chunks[1], chunks[-2], chunks[-1]) == ("E", "t*1", "t*1", "L")
+    assert not any(flag.startswith("--num-layers-per-virtual") for flag in found)
+
+
 def test_megatron_counts_recomputed_layers_in_every_virtual_stage() -> None:
     def interleaved(full: int) -> Plan:
         return megatron(

@@ -16,7 +16,6 @@ COMMON: tuple[Case, ...] = (
     ("expert-tensor-parallel", {"num_experts": 8, "expert_tensor_parallel": 2, "tensor_parallel": 4}),
     ("stages-need-layers", {"pipeline_parallel": 64}),
     ("virtual-stages-need-pipeline", {"virtual_pipeline_stages": 2}),
-    ("virtual-stages-even-layers", {"pipeline_parallel": 4, "virtual_pipeline_stages": 3}),
     (
         "virtual-stages-micro-batches",
         {"pipeline_parallel": 4, "virtual_pipeline_stages": 2, "gradient_accumulation_steps": 6},
@@ -53,6 +52,16 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("optimizer-known", {"optimizer": "1-bit-adam"}),
     ),
     "megatron": (
+        ("virtual-stages-equal-chunks", {"pipeline_parallel": 4, "virtual_pipeline_stages": 3}),
+        (
+            "virtual-stages-short-chunks",
+            {
+                "num_hidden_layers": 36,
+                "pipeline_parallel": 8,
+                "virtual_pipeline_stages": 5,
+                "gradient_accumulation_steps": 8,
+            },
+        ),
         ("expert-overlap-needs-experts", {"num_experts": 8, "expert_overlap": True}),
         (
             "expert-overlap-needs-interleaving",
@@ -80,6 +89,7 @@ OWN: dict[str, tuple[Case, ...]] = {
         ("plain-logits", {"softcap": True}),
     ),
     "fsdp": (
+        ("virtual-stages-even-layers", {"pipeline_parallel": 4, "virtual_pipeline_stages": 3}),
         ("no-expert-overlap", {"expert_overlap": True}),
         ("sharding", {"zero_stage": 1}),
         ("zero-3-with-pipeline", {"pipeline_parallel": 2}),
