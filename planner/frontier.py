@@ -109,7 +109,7 @@ def frontier(
         axes=axes,
         points=found,
         complete=front.complete,
-        text=_said(len(found), axes[1], front.complete),
+        text=said(len(found), axes[1], front.complete),
         request=asked.resolved.question,
         provenance=asked.provenance(found[0].configuration if found else None, _ortools(front.points)),
         envelope=envelope(started),
@@ -146,7 +146,7 @@ def ladder(
         SpecError: the request names something unknown or contradicts itself; no such number is in the range.
     """
     started = time.perf_counter()
-    asked = _asked(request, calibration, low, high)
+    asked = asked_between(request, calibration, low, high)
     problem = problem_of(asked.resolved, asked.calibration)
     rungs = _rungs(problem, report)
     solved = [rung.solution for rung in rungs if rung.solution is not None]
@@ -159,7 +159,7 @@ def ladder(
     )
 
 
-def _asked(request: PlanRequest, calibration: Calibration | None, low: int | None, high: int | None) -> Asked:
+def asked_between(request: PlanRequest, calibration: Calibration | None, low: int | None, high: int | None) -> Asked:
     """The request with the objective of every point, and the range of devices where there is one."""
     constraints = request.constraints
     if low is not None:
@@ -178,34 +178,60 @@ def _front(
 ) -> tuple[Asked, "Front"]:
     from solver.frontier import time_cost, time_counts, time_memory
 
+    asked, problem = front_problem(request, axes, points, calibration)
+    other = axes[1]
+    if other == "memory":
+        return asked, time_memory(problem, points, report)
+    if not of_rungs(problem, axes):
+        return asked, time_cost(problem, points, report)
+    return asked, time_counts(problem, _rungs(problem, report), other, points)
+
+
+def front_problem(
+    request: PlanRequest, axes: Axes, points: int, calibration: Calibration | None
+) -> "tuple[Asked, Problem]":
+    """The problem that a frontier is of.
+
+    Raises:
+        SpecError: there is no frontier of this cluster on these axes.
+    """
     if axes not in AXES:
         raise BrokenRule(f"axes {','.join(axes)}: choose one of {' '.join(','.join(pair) for pair in AXES)}")
     if not 2 <= points <= MOST_POINTS:
         raise BrokenRule(f"points {points} is not between 2 and {MOST_POINTS}")
     other = axes[1]
-    asked = _asked(request, calibration, None if other == "memory" else 1, None)
+    asked = asked_between(request, calibration, None if other == "memory" else 1, None)
     problem = problem_of(asked.resolved, asked.calibration)
-    several = len(problem.job.cluster.pools) > 1
-    if other == "memory":
-        if several:
-            raise BrokenRule(f"axes time,memory is for one pool, cluster.pools lists {len(problem.job.cluster.pools)}")
-        return asked, time_memory(problem, points, report)
+    if other == "memory" and len(problem.job.cluster.pools) > 1:
+        raise BrokenRule(f"axes time,memory is for one pool, cluster.pools lists {len(problem.job.cluster.pools)}")
     for index, pool in enumerate(problem.job.cluster.pools):
         if other == "cost" and pool.price_per_gpu_hour is None:
             raise MissingKey("price_per_gpu_hour", f"cluster.pools.{index}", "the axis cost needs it")
-    if other == "cost" and several:
-        return asked, time_cost(problem, points, report)
-    return asked, time_counts(problem, _rungs(problem, report), other, points)
+    return asked, problem
+
+
+def of_rungs(problem: "Problem", axes: Axes) -> bool:
+    """Whether the frontier is made of the best of every number of devices."""
+    return axes[1] == "gpus" or (axes[1] == "cost" and len(problem.job.cluster.pools) == 1)
+
+
+def device_counts(problem: "Problem") -> tuple[int, ...]:
+    """The numbers of devices that a ladder asks about.
+
+    Raises:
+        BrokenRule: there is none in the range.
+    """
+    counts = tuple(int(n) for n in problem.resolved_domains["gpus"] or ())
+    if not counts:
+        limits = problem.limits
+        raise BrokenRule(f"gpus: no number of whole nodes is between {limits.min_gpus} and {limits.max_gpus}")
+    return counts
 
 
 def _rungs(problem: "Problem", report: Report | None) -> "tuple[Rung, ...]":
     from solver.frontier import ladder as solved
 
-    counts = tuple(int(n) for n in problem.resolved_domains["gpus"] or ())
-    if not counts:
-        limits = problem.limits
-        raise BrokenRule(f"gpus: no number of whole nodes is between {limits.min_gpus} and {limits.max_gpus}")
-    return solved(problem, counts, report)
+    return solved(problem, device_counts(problem), report)
 
 
 def _point(asked: Asked, solution: "Solution") -> Point:
@@ -269,7 +295,8 @@ def _ortools(solutions: "Sequence[Solution]") -> str:
     return solutions[0].ortools if solutions else "none"
 
 
-def _said(count: int, other: str, complete: bool) -> str:
+def said(count: int, other: str, complete: bool) -> str:
+    """Whether there are more points, and how these were chosen."""
     if not count:
         return "no configuration is feasible"
     if complete:

@@ -22,6 +22,7 @@ from solver.solution import ObjectiveValue, Solution
 from solver.space import BackendSpace, spaces
 from solver.standing import Question
 from solver.sweep import Sweep
+from solver.undominated import undominated
 from solver.verify import verify
 
 CLOSE = 1e-9
@@ -186,17 +187,9 @@ def time_counts(problem: Problem, rungs: Sequence[Rung], axis: Literal["gpus", "
     Of more, those are kept that divide their order evenly, the fastest and the cheapest among them.
     """
     found = [_with_axis(problem, rung, axis) for rung in rungs if rung.solution and rung.solution.configuration]
-    found.sort(key=lambda solution: tuple(objective.value for objective in solution.objectives))
-    front: list[Solution] = []
-    for solution in found:
-        if not front or solution.objectives[1].value < front[-1].objectives[1].value:
-            front.append(solution)
+    kept, every = undominated([(one.objectives[0].value, one.objectives[1].value) for one in found], points)
     known = all(rung.solution is not None and rung.solution.status != "feasible" for rung in rungs)
-    if len(front) <= points:
-        return Front(points=tuple(front), complete=known)
-    last = max(points - 1, 1)
-    kept = dict.fromkeys(i * (len(front) - 1) // last for i in range(points))
-    return Front(points=tuple(front[i] for i in kept), complete=False)
+    return Front(points=tuple(found[i] for i in kept), complete=every and known)
 
 
 def _with_axis(problem: Problem, rung: Rung, axis: Literal["gpus", "cost"]) -> Solution:

@@ -8,21 +8,25 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Executor
 from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 
-from cost_models.errors import SpecError
-from service.errors import Cancelled, SolveTimedOut, WorkerDied
+from cost_models.errors import MeshwrightError, SpecError
+from service.errors import ServiceError, SolveTimedOut, WorkerDied
+from service.problems import problem_of
 from service.solving import worker
 from service.solving.pool import OnProgress, cancelled
+from service.solving.splitting import join, split
 from service.solving.worker import Answer, Progress, Stopped, Task
 
 CONNECT_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 2.0
 """How often the cluster is asked how many threads its workers have."""
+LISTEN_SECONDS: Final = 0.2
+"""How soon a task that is cancelled, or takes too long, ends for us."""
 STOP_CHECK_SECONDS: Final = 0.5
 """A worker asks the scheduler at most so often whether it should stop."""
 _log = structlog.get_logger(__name__)
@@ -64,30 +68,37 @@ class DaskPool:
         self._looking = asyncio.create_task(self._look())
 
     async def submit(self, task: Task, on_progress: OnProgress) -> Answer:
-        """Solve `task` on a worker."""
+        """Solve `task` on a worker; one that falls into parts on as many workers as there are."""
         client, executor = self._client, self._executor
         if client is None or executor is None or self._closed:
             raise WorkerDied("the Dask scheduler is not connected")
-        loop, topic = asyncio.get_running_loop(), f"meshwright-{uuid.uuid4().hex}"
-        started: list[float] = []
+        loop, solve = asyncio.get_running_loop(), _Solve(f"meshwright-{uuid.uuid4().hex}")
 
         def hear(event: tuple[float, str]) -> None:
-            if not started:
-                started.append(time.monotonic())
+            solve.began()
             loop.call_soon_threadsafe(on_progress, Progress.model_validate_json(event[1]))
 
-        self._running[task.id] = topic
+        self._running[task.id] = solve.topic
         try:
-            await asyncio.to_thread(client.subscribe_topic, topic, hear)
-            future = await asyncio.to_thread(executor.submit, self._work, task.model_dump_json(), topic)
-            return Answer.model_validate_json(await self._result(future, task.id, started))
+            parts = await asyncio.to_thread(split, task)
+            await asyncio.to_thread(client.subscribe_topic, solve.topic, hear)
+            for part in parts or (task,):
+                text = part.model_dump_json()
+                future = await asyncio.to_thread(executor.submit, self._work, text, solve.topic)
+                solve.futures.append(asyncio.wrap_future(future))
+            found = [Answer.model_validate_json(text) for text in await self._results(solve, task.id)]
+            return await asyncio.to_thread(join, task, found) if parts else found[0]
+        except ServiceError:
+            raise
+        except MeshwrightError as error:  # of the split: as a worker would have answered
+            return Answer(problem=problem_of(error))
         finally:
             self._running.pop(task.id, None)
             with suppress(Exception):
-                await asyncio.to_thread(client.unsubscribe_topic, topic)
+                await asyncio.to_thread(client.unsubscribe_topic, solve.topic)
 
     async def cancel(self, task_id: str) -> None:
-        """Ask the worker to stop; the task ends for us at once."""
+        """Ask the workers to stop; the task ends for us at once."""
         topic = self._running.pop(task_id, None)
         if topic is not None:
             await self._signal(topic)
@@ -106,33 +117,40 @@ class DaskPool:
             with suppress(Exception):
                 await asyncio.to_thread(client.close, timeout=CONNECT_SECONDS)
 
-    async def _result(self, future: "Future[str]", task_id: str, started: list[float]) -> str:
-        """What the worker returns, unless the task is cancelled, takes too long, or its cluster goes away."""
-        topic, waiting = self._running[task_id], asyncio.wrap_future(future)
-        while True:
-            done, _ = await asyncio.wait((waiting,), timeout=0.2)
-            if done:
-                break
-            if task_id not in self._running:
-                waiting.cancel()
-                raise cancelled()
-            if started and time.monotonic() - started[0] > self._timeout:
-                await self._signal(topic)
-                waiting.cancel()
-                raise SolveTimedOut("the solve took longer than this installation allows and was asked to stop")
+    async def _results(self, solve: "_Solve", task_id: str) -> list[str]:
+        """What the workers return, unless the task is cancelled or takes too long, or one of them fails."""
         try:
-            return waiting.result()
+            while True:
+                done, left = await asyncio.wait(
+                    solve.futures, timeout=LISTEN_SECONDS, return_when=asyncio.FIRST_EXCEPTION
+                )
+                if task_id not in self._running:
+                    raise cancelled()
+                for future in done:
+                    self._result(future)
+                if not left:
+                    return [self._result(future) for future in solve.futures]
+                if solve.seconds > self._timeout:
+                    raise SolveTimedOut("the solve took longer than this installation allows and was asked to stop")
+        finally:
+            if any(not future.done() for future in solve.futures):
+                await self._signal(solve.topic)
+            for future in solve.futures:
+                future.cancel()
+
+    def _result(self, future: "asyncio.Future[str]") -> str:
+        """What a worker returned, or why it did not."""
+        try:
+            return future.result()
         except (CancelledError, asyncio.CancelledError, OSError) as error:
-            if task_id not in self._running:
-                raise cancelled() from error
             raise WorkerDied("the Dask scheduler went away in the middle of the solve") from error
         except self._distributed.KilledWorker as error:
             raise WorkerDied("the Dask workers that took the solve ended in the middle of it") from error
         except Stopped as error:
-            raise Cancelled("the solve was stopped") from error
+            raise cancelled() from error
 
     async def _signal(self, topic: str) -> None:
-        """Set the stop signal that the worker asks for."""
+        """Set the stop signal that the workers ask for."""
         client: Any = self._client
         with suppress(Exception):  # without a scheduler there is nobody to tell; the fence refuses the result
             await asyncio.to_thread(lambda: self._distributed.Event(topic, client=client).set())
@@ -164,6 +182,25 @@ class DaskPool:
 
         self._client = await asyncio.to_thread(connect)
         self._executor = self._client.get_executor(pure=False)
+
+
+class _Solve:
+    """One task on the cluster: its futures, one for each part, and the topic under which their workers speak."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.futures: list[asyncio.Future[str]] = []
+        self._started: float | None = None
+
+    def began(self) -> None:
+        """A worker was heard."""
+        if self._started is None:
+            self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since a worker began."""
+        return 0.0 if self._started is None else time.monotonic() - self._started
 
 
 def solve(task_json: str, topic: str) -> str:

@@ -115,10 +115,7 @@ def main(pipe: Connection) -> None:
 def answer(task: Task, tell: Tell) -> Answer:
     """Solve; every error becomes a problem, so that nothing but data crosses the pipe."""
     try:
-        found = _answered(task, Told(tell))
-        # Under the id by which it can be asked for.
-        named = found.model_copy(update={"envelope": found.envelope.model_copy(update={"id": task.id})})
-        return Answer(plan_json=named.model_dump_json())
+        return named(task, _answered(task, Told(tell)))
     except Stopped:
         raise
     except MeshwrightError as error:
@@ -127,6 +124,12 @@ def answer(task: Task, tell: Tell) -> Answer:
         return Answer(
             problem=problem(INTERNAL, f"the solve failed with {type(error).__name__}"), trace=traceback.format_exc()
         )
+
+
+def named(task: Task, found: Plan | Frontier | Ladder) -> Answer:
+    """What was found, under the id by which it can be asked for."""
+    own = found.model_copy(update={"envelope": found.envelope.model_copy(update={"id": task.id})})
+    return Answer(plan_json=own.model_dump_json())
 
 
 def _answered(task: Task, told: Told) -> Plan | Frontier | Ladder:

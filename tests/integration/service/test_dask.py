@@ -1,6 +1,7 @@
 """A real Dask scheduler with real workers: progress, cancelling, death, and plans over HTTP."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from planner.plan import Plan
 from planner.request import PlanRequest
 from service.errors import Cancelled, SolveTimedOut, WorkerDied
 from service.solving.dask_pool import DaskPool
-from service.solving.worker import Progress, Task
+from service.solving.worker import Answer, Progress, Task, answer
 from tests.integration.service.cluster import Cluster, cluster
-from tests.integration.service.dask_targets import obedient
+from tests.integration.service.dask_targets import obedient, telling
 from tests.integration.service.live import served
 from tests.integration.service.test_live import SMALL, WAIT
 from tests.unit.service.client import JOB
@@ -28,9 +29,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-def with_pool(running: Cluster, body: Callable[[DaskPool], Awaitable[Any]], *, seconds: float = 60.0) -> Any:
+def with_pool(
+    running: Cluster,
+    body: Callable[[DaskPool], Awaitable[Any]],
+    *,
+    seconds: float = 60.0,
+    work: Callable[[str, str], str] = obedient,
+) -> Any:
     async def run() -> Any:
-        pool = DaskPool(running.address, seconds, obedient)
+        pool = DaskPool(running.address, seconds, work)
         await pool.start()
         try:
             async with asyncio.timeout(90):
@@ -100,10 +107,64 @@ def test_a_dead_worker_fails_its_own_task(running: Cluster) -> None:
     running.worker()
 
 
+RUNGS = {"verb": "ladder", "options": {"low": 1, "high": 4}}
+FRONT = {"verb": "frontier", "options": {"axes": ["time", "gpus"], "points": 5}}
+FOUR = PlanRequest.model_validate({**SMALL, "cluster": {"pools": [{"device": "a100-sxm-80gb", "gpus_per_node": 4}]}})
+
+
+@pytest.mark.parametrize("what", [RUNGS, FRONT], ids=["ladder", "frontier"])
+def test_points_are_tasks_of_their_own(running: Cluster, what: dict[str, Any]) -> None:
+    seen: list[Progress] = []
+    whole = Task.model_validate({"id": "x", "request": FOUR, **what})
+
+    async def body(pool: DaskPool) -> Answer:
+        return await pool.submit(whole, seen.append)
+
+    made = with_pool(running, body, work=telling)
+    parts = {progress.text.split()[1] for progress in seen if progress.text.startswith("part ")}
+    assert parts == {"x/1", "x/2", "x/3", "x/4"}
+    assert without_envelope(made) == without_envelope(answer(whole, ignore))
+
+
+def without_envelope(found: Answer) -> dict[str, Any]:
+    assert found.plan_json is not None, found.problem
+    content: dict[str, Any] = json.loads(found.plan_json)
+    assert content.pop("envelope")["id"] == "x"
+    return content
+
+
+def test_a_cancelled_ladder_stops_all_of_its_parts(running: Cluster) -> None:
+    seen: list[Progress] = []
+    endless = Task.model_validate({"id": "endless", "request": FOUR, **RUNGS})
+
+    async def body(pool: DaskPool) -> None:
+        asked = asyncio.create_task(pool.submit(endless, seen.append))
+        while len(seen) < 3:
+            await asyncio.sleep(0.05)
+        await pool.cancel("endless")
+        with pytest.raises(Cancelled):
+            await asked
+        answers = await asyncio.gather(*(pool.submit(task(f"pid-{n}"), ignore) for n in range(4)))
+        assert all(found.plan_json for found in answers)
+
+    with_pool(running, body)
+
+
+def test_a_frontier_that_cannot_be_is_a_problem(running: Cluster) -> None:
+    async def body(pool: DaskPool) -> Answer:
+        options = {"axes": ["time", "cost"], "points": 5}
+        return await pool.submit(Task(id="x", request=FOUR, verb="frontier", options=options), ignore)
+
+    found = with_pool(running, body)
+    assert found.problem is not None
+    assert "price_per_gpu_hour" in found.problem.detail
+
+
 def test_plans_over_http_are_solved_by_the_cluster(running: Cluster, tmp_path: Path) -> None:
     settings = {"MESHWRIGHT_SOLVER_POOL": running.address, "MESHWRIGHT_DATABASE_URL": f"sqlite:///{tmp_path}/a.db"}
     with served(environment=settings) as server, httpx2.Client(base_url=server.url, timeout=90) as http:
-        answer = http.post("/v1/plans", json=SMALL, headers=WAIT)
-        assert answer.status_code == 200, answer.text
-        assert Plan.from_json(answer.content).status == "optimal"
+        made = http.post("/v1/plans", json=SMALL, headers=WAIT)
+        assert made.status_code == 200, made.text
+        assert Plan.from_json(made.content).status == "optimal"
+        assert http.post("/v1/ladders", json=SMALL, headers=WAIT).status_code == 200
         assert http.get("/readyz").status_code == 200

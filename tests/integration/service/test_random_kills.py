@@ -16,7 +16,7 @@ from tests.integration.service.test_stuck_estimate import workers
 from tests.integration.service.test_survival import BRISK, solves
 from tests.scale import scaled
 
-JOBS, ROUNDS = scaled(50, 500), scaled(2, 12)
+JOBS, ROUNDS = scaled(50, 500), scaled(1, 12)
 MOST_SECONDS = scaled(120, 1200)
 
 
@@ -48,7 +48,7 @@ def test_nothing_is_lost_and_nothing_is_doubled(databases: Fresh) -> None:
                 if place is None:
                     break
                 promised[open_jobs.pop(0)] = place
-                if chance.random() < 0.05 and not last:
+                if chance.random() < 0.1 and not last:
                     with suppress(ProcessLookupError, FileNotFoundError):
                         os.kill(chance.choice(workers(server)), signal.SIGKILL)
             if not last:
