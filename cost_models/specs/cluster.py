@@ -81,6 +81,7 @@ class LinkSpec(Spec):
     shared_by_node: bool = False
     """True for one host bridge or NIC that all devices of a node share (PCIe boxes): devices that use it at once divide
     `bandwidth`, which is what one device gets alone."""
+    measured: bool = Field(default=False, description="bandwidth is what collectives reach, not what is published")
     joins: PositiveInt | None = None
     """Devices it joins, where the link itself says: 2 for an NVLink bridge."""
     source: str = ""

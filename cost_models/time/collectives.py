@@ -101,8 +101,10 @@ def _crossing(frame: Frame, span: Any) -> Any:
 
 
 def link_efficiency(frame: Frame) -> float:
-    """Bus bandwidth of large collectives over the published rate of the intra-node link."""
+    """Bus bandwidth of large collectives over the published rate of the intra-node link; a measured rate is one."""
     link = frame.job.pool.intra_node_link
+    if link.measured:
+        return frame.factor("link_efficiency", "measured")
     kinds = ("pcie",) if link.name.startswith("pcie") or link.shared_by_node else ()
     return frame.factor("link_efficiency", link.name, *kinds, *device_keys(frame.device))
 
@@ -116,6 +118,8 @@ def network_efficiency(frame: Frame) -> float:
     """
     pool = frame.job.pool
     network = pool.inter_node_link
+    if network.measured:
+        return frame.factor("link_efficiency", "measured")
     card = network.bandwidth / (pool.gpus_per_node if network.shared_by_node else 1.0)
     generation = ("400g",) if card >= frame.factor("fast_network_bandwidth") else ()
     return frame.factor("network_efficiency", network.name, *generation, "default")

@@ -45,6 +45,7 @@ def _link(figures: Figures, name: str) -> LinkSpec | None:
         name=f"{name}-link",
         bandwidth=int(fit.bytes_per_second),
         latency_seconds=fit.alpha_seconds,
+        measured=True,
         source=(
             f"all-reduce of fp32 over {figures.processes} processes, torch {figures.torch}: alpha-beta fit of "
             f"{len(fit.points)} sizes, relative error {fit.median_error:.0%} median, {fit.max_error:.0%} at most"
