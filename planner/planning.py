@@ -62,12 +62,16 @@ def plan(
         MissingCalibration: a cost term has no constant for this device or framework.
         SolverError: the solver's budget ran out, or its answer failed verification.
     """
+    return answered(Asked.of(request, calibration), report=report, progress=progress)
+
+
+def answered(question: "Asked", *, report: Report | None = None, progress: Progress | None = None) -> Plan:
+    """The same for a request that is resolved already."""
     from planner.problem import problem_of
     from solver.rivals import rivals
     from solver.search import solve
 
     started = time.perf_counter()
-    question = Asked.of(request, calibration)
     problem = problem_of(question.resolved, question.calibration)
     solution = solve(problem, progress=_told(report, progress))
     if solution.configuration is not None:

@@ -79,6 +79,8 @@ def _step_interval(
         experts = [f"{known}_moe"] if job.model.moe is not None else []
         names = [stack_key(job, configuration), *experts, known]
     here = calibration.on(job.device.name, job.device.family)
+    if site_knows(job, configuration, calibration, "step_time_low"):
+        names = [site_key()]
     wider = here("step_time_widening")
     return {
         level: (
@@ -87,6 +89,18 @@ def _step_interval(
         )
         for level in LEVELS
     }
+
+
+def site_key(kind: str = "") -> str:
+    """Under which a device keeps how far predictions were off on the site's own runs, and on a kind of their peaks."""
+    return f"site.{kind}" if kind else "site"
+
+
+def site_knows(job: Job, configuration: Configuration, calibration: Calibration, factor: str, kind: str = "") -> bool:
+    """Whether the site's own runs on this device say how far predictions are off, for a stack it has run."""
+    here = calibration.on(job.device.name, job.device.family)
+    ran = here.known("measured_runs", ".".join(stack_of(job, configuration)))
+    return ran and here.known(factor, f"{site_key(kind)}.{LEVELS[0]}")
 
 
 def stack_key(job: Job, configuration: Configuration) -> str:
@@ -119,12 +133,15 @@ def memory_interval(
     """
     if kin:
         return _widest(calibration, kind, sizes)
-    names = (f"{memory_class(job, configuration)}.{kind}", f"any.{kind}")
+    here = calibration.on(job.device.name, job.device.family)
+    names: tuple[str, ...] = (f"{memory_class(job, configuration)}.{kind}", f"any.{kind}")
+    if site_knows(job, configuration, calibration, "memory_low", kind):
+        names = (site_key(kind),)
     found: dict[Level, tuple[float, float]] = {}
     for level in LEVELS:
         keys = [f"{name}.{level}" for name in names]
         try:
-            low, high = calibration("memory_low", *keys), calibration("memory_high", *keys)
+            low, high = here("memory_low", *keys), here("memory_high", *keys)
         except MissingCalibration:
             return {}
         found[level] = min(sizes) * low, max(sizes) * high

@@ -7,11 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.arrays import FloatArray
 from cost_models.calibration import Calibration, Factor
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import Sample, samples, weights
 from planner.fitting.fit import FEWEST_ROWS, Fitted, estimated, movable
 from planner.fitting.robust import NOISE, resolve_linear
+from planner.fitting.site_intervals import site_intervals
 from planner.fitting.trust import UPPER, agreeing, distinct, most_spread, spread
 from planner.measurement import Measurement
 
@@ -85,6 +87,8 @@ def _told(here: Calibration, own: Sequence[Sample], usable: Sequence[Sample], fa
     if not predicts_better(result):
         return Told(family, len(own), {}, "no better predicted by moved constants than by the shipped ones", beyond)
     moved = _moved(here, result, len(usable), family)
+    if moved:
+        moved |= site_intervals("step_time", left_out(result)[0], family)
     return Told(family, len(own), moved, "" if moved else "they pin no constant closer than its prior", beyond)
 
 
@@ -122,19 +126,27 @@ def _moved(here: Calibration, result: Fitted, runs: int, family: str) -> dict[st
     return changes
 
 
-def predicts_better(result: Fitted) -> bool:
-    """Whether updates without a row predict that row better, on average, than the prior does.
+def left_out(result: Fitted) -> tuple[FloatArray, FloatArray]:
+    """Log of predicted over measured by updates without the row itself, and by the prior.
 
-    The updates are linear around the one of all rows; large misses count in proportion (`robust.NOISE`).
+    The updates are linear around the one of all rows.
     """
     problem, slopes = result.problem, result.slopes
     prior = result.residuals + slopes @ (problem.centre - result.estimate)
     rows = np.arange(len(prior))
-    left_out = np.empty(len(prior))
+    without = np.empty(len(prior))
     for row in rows:
         theta = resolve_linear(result.residuals, slopes, problem, result.estimate, rows != row)
-        left_out[row] = result.residuals[row] + slopes[row] @ (theta - result.estimate)
-    miss = [np.sqrt(1 + (errors / NOISE) ** 2) for errors in (left_out, prior)]
+        without[row] = result.residuals[row] + slopes[row] @ (theta - result.estimate)
+    return without, prior
+
+
+def predicts_better(result: Fitted) -> bool:
+    """Whether updates without a row predict that row better, on average, than the prior does.
+
+    Large misses count in proportion (`robust.NOISE`).
+    """
+    miss = [np.sqrt(1 + (errors / NOISE) ** 2) for errors in left_out(result)]
     return bool(np.mean(miss[0]) < np.mean(miss[1]))
 
 
