@@ -4,12 +4,14 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from cost_models.errors import MeshwrightError, SpecError
+from cost_models.units import parse_bytes
 from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
+from executor.hints import thresholds
 from executor.launch import Launch, LaunchOptions, Measuring, Nodes, Script
 from planner.errors import ExportUnsupported
 
@@ -67,6 +69,18 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     service: Annotated[
         str | None, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL to post the measurement to")
     ] = None,
+    memory_cap: Annotated[str | None, typer.Option(help="what each CPU process may hold, such as 2GiB")] = None,
+    recover: Annotated[
+        int, typer.Option(min=0, metavar="N", help="go on from the last checkpoint after a bad end, N times at most")
+    ] = 0,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="steps between checkpoints, with --recover")] = 50,
+    slowdown: Annotated[
+        float, typer.Option(min=0, help="steps so many times slower than at first end a run, with --recover; 0: none")
+    ] = 3.0,
+    threshold: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="from where a hint is given: communication=0.4")
+    ] = None,
+    panel: Annotated[bool | None, typer.Option(help="live panel; default: where standard error is a terminal")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Launch a training under a plan and print predicted against measured.
@@ -74,6 +88,7 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     `{deepspeed_config}` in the script's arguments stands for the DeepSpeed configuration written from the plan; the
     script also finds it in MESHWRIGHT_DEEPSPEED_CONFIG, and the plan in MESHWRIGHT_PLAN.
     """
+    from executor.panel import panelled
     from executor.run import check, default_directory, execute, find_plan, prepare_run, submit
 
     directory = (out or default_directory()).absolute()
@@ -82,7 +97,11 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
         nodes=Nodes(count=nodes, rank=node_rank, processes=processes, rendezvous=rendezvous),
         measuring=Measuring(warmup_steps=warmup_steps, timed_steps=timed_steps),
         passed=tuple(pass_env or ()),
+        limits=thresholds(threshold or ()),
+        memory_cap=None if memory_cap is None else parse_bytes(memory_cap),
     )
+    if recover and (nodes > 1 or launcher is not Launcher.torchrun):
+        raise PlanRefused(f"--recover goes on on one node under torchrun, not on {nodes} under {launcher.value}")
     asked = Script(path=Path(script[0]), arguments=tuple(script[1:]))
     if launcher is not Launcher.torchrun:
         from executor.launchers import BatchOptions, batch_launch
@@ -94,12 +113,24 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
         else:
             submit(job)
         return
-    prepared = prepare_run(find_plan(plan, service), asked, options)
+    chosen = find_plan(plan, service)
+    prepared = prepare_run(chosen, asked, options)
     if dry_run:
         _print_launch(prepared.launch, as_json=as_json)
         return
-    # The training's own output is talk: stdout carries the report alone.
-    found = _posted(prepared, service) if service else execute(prepared, sys.stderr)
+
+    def once(what: "PreparedRun", output: TextIO) -> "RunReport":
+        # The training's own output is talk: stdout carries the report alone.
+        with panelled(what, shown=sys.stderr.isatty() if panel is None else panel) as talk:
+            return _posted(what, service, talk or output) if service else execute(what, talk or output)
+
+    if recover:
+        from executor.recovery.supervise import Policy, supervise
+
+        policy = Policy(attempts=recover, checkpoint_every=checkpoint_every, slowdown=slowdown)
+        found = supervise(chosen, asked, options, policy, sys.stderr, once)[-1].report
+    else:
+        found = once(prepared, sys.stderr)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2))
     else:
@@ -111,7 +142,7 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     check(found)
 
 
-def _posted(prepared: "PreparedRun", service: str) -> "RunReport":
+def _posted(prepared: "PreparedRun", service: str, output: TextIO) -> "RunReport":
     """Run, and send the measurement now or whenever the service is there again."""
     from executor.reporting import measurement, path_of
     from executor.run import execute
@@ -119,7 +150,7 @@ def _posted(prepared: "PreparedRun", service: str) -> "RunReport":
 
     spool = Spool()
     run_id = spool.open_run(prepared.launch.directory)
-    found = execute(prepared, sys.stderr)
+    found = execute(prepared, output)
     spool.close_run(run_id, path_of(found), measurement(found))
     _send(spool, service)
     return found
@@ -159,7 +190,6 @@ def probe(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Read this node and measure it with the job's own number of processes."""
-    from cost_models.units import parse_bytes
     from executor.probing import default_processes, register, write_pool
     from executor.probing import probe as measure
 

@@ -26,10 +26,16 @@ def adapted_to_cpu(config: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, .
     """What DeepSpeed's CPU accelerator can run of `config`, and the changes made.
 
     Raises:
-        PlanRefused: fp16, which DeepSpeed does not run on CPUs.
+        PlanRefused: fp16 or ZeRO++, which DeepSpeed does not run on CPUs.
     """
     if config.get("fp16", {}).get("enabled") is True:
         raise PlanRefused("the plan's precision is fp16, which DeepSpeed does not run on a CPU; plan bf16 or fp32")
+    zero = config.get("zero_optimization", {})
+    if zero.get("zero_quantized_gradients") or zero.get("zero_quantized_weights"):
+        raise PlanRefused(
+            "the plan's gradient_compression int8 is DeepSpeed's ZeRO++, whose kernels DeepSpeed has for GPUs alone; "
+            "on a CPU plan int8 for the back end ddp"
+        )
     changes = []
     result = json.loads(json.dumps(config))
     optimizer = result.get("optimizer", {})

@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+from executor.errors import LossNotFinite, ThroughputCollapsed
 from executor.measured import Outcome
 
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -15,6 +16,8 @@ def outcome_of(error: BaseException | None) -> Outcome:
     """The outcome of a process that ended by `error`."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return "ok"
+    if isinstance(error, LossNotFinite | ThroughputCollapsed):
+        return "diverged" if isinstance(error, LossNotFinite) else "slow"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out_of_memory"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in _CPU_ALLOCATOR):

@@ -15,6 +15,13 @@ DEEPSPEED_CONFIG: Final = "MESHWRIGHT_DEEPSPEED_CONFIG"
 """Path of the DeepSpeed configuration written from the plan."""
 WARMUP_STEPS: Final = "MESHWRIGHT_WARMUP_STEPS"
 TIMED_STEPS: Final = "MESHWRIGHT_TIMED_STEPS"
+MEMORY_CAP: Final = "MESHWRIGHT_MEMORY_CAP"
+"""Bytes that each process may hold; absent: no cap."""
+SLOWDOWN: Final = "MESHWRIGHT_SLOWDOWN"
+"""Set where a run ends by itself when its loss is no number or its steps take so many times as long."""
+CHECKPOINTS: Final = "MESHWRIGHT_CHECKPOINTS"
+"""Directory of checkpoints, the same for all attempts of a job."""
+CHECKPOINT_EVERY: Final = "MESHWRIGHT_CHECKPOINT_EVERY"
 
 INHERITED: Final = frozenset(
     {

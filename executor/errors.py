@@ -8,6 +8,8 @@ MeshwrightError                     cost_models
    ├─ ProbeFailed                   the node could not be measured
    ├─ ServiceAway                   the service did not answer; what was sent is kept
    ├─ ServiceRefused                the service answered with an error
+   ├─ LossNotFinite                 a training under guard has a loss that is no number
+   ├─ ThroughputCollapsed           its steps take far longer than they did
    └─ RunFailed                     the launched processes ended badly
 
 Each message is one line.
@@ -38,6 +40,14 @@ class MissingExtra(ExecutorError):
 
 class RunFailed(ExecutorError):
     """The launched processes ended with an error or were stopped."""
+
+
+class LossNotFinite(ExecutorError):
+    """A training under guard has a loss that is no number."""
+
+
+class ThroughputCollapsed(ExecutorError):
+    """The steps of a training under guard take far longer than they did."""
 
 
 class ProbeFailed(ExecutorError):

@@ -11,12 +11,14 @@
 
 Under `meshwright-exec run` the launcher names the report directory in the environment; without it nothing is written.
 The order of steps is fixed: warm-up, one step for the resident peak, one step under the memory tracker (CPU), one to
-settle, timed steps with no tool attached, then the rest of the training untouched.
+settle, timed steps with no tool attached, one under the profiler, then the rest of the training untouched.
 """
 
 import math
 import os
+import statistics
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,15 +27,21 @@ from types import TracebackType
 from typing import Self
 
 from executor import peaks
+from executor.caps import cap_memory
 from executor.endings import outcome_of, requested_bytes
-from executor.environment import REPORT, TIMED_STEPS, WARMUP_STEPS
+from executor.environment import MEMORY_CAP, REPORT, SLOWDOWN, TIMED_STEPS, WARMUP_STEPS
 from executor.files import private_directory, write_text
-from executor.measured import MemoryPeak, Phase, RankReport, StepTimes, installed_releases
+from executor.guards import Guards
+from executor.measured import MemoryPeak, Phase, RankReport, StepTimes, TimeSplit, installed_releases
+from executor.profile import profiled
 
 DEFAULT_WARMUP_STEPS = 3
 DEFAULT_TIMED_STEPS = 10
 _RESIDENT_STEP, _TRACKED_STEP, _SETTLING_STEP, _MEMORY_STEPS = range(4)
 """Steps after the warm-up; the third is not looked at, it fills the heap again."""
+_PROFILED_STEPS = 1
+"""After the timed ones."""
+_RECENT, _SAMPLES = 20, 64
 
 
 @dataclass(kw_only=True)
@@ -45,12 +53,22 @@ class Instrument:
     timed_steps: int = DEFAULT_TIMED_STEPS
     losses: list[float] = field(default_factory=list)
     _seconds: list[float] = field(default_factory=list)
+    _cpu_seconds: list[float] = field(default_factory=list)
     _resident: dict[Phase, int] = field(default_factory=dict)
     _allocated: int | None = None
     _steps: int = 0
     _current: Phase = "load"
     _kept_at: float = -math.inf
     _keeping_seconds: float = 0.0
+    _split: TimeSplit | None = None
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    _waits: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    _samples: deque[int] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    _left: float | None = None
+    _inside: float = 0.0
+    _hooks: float = 0.0
+    memory_cap: int | None = None
+    guards: Guards | None = None
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -60,12 +78,14 @@ class Instrument:
             report_directory=Path(report) if report else None,
             warmup_steps=int(os.environ.get(WARMUP_STEPS, DEFAULT_WARMUP_STEPS)),
             timed_steps=int(os.environ.get(TIMED_STEPS, DEFAULT_TIMED_STEPS)),
+            memory_cap=int(os.environ[MEMORY_CAP]) if MEMORY_CAP in os.environ else None,
+            guards=Guards(slowdown=float(os.environ[SLOWDOWN])) if SLOWDOWN in os.environ else None,
         )
 
     @property
     def needed_steps(self) -> int:
         """Fewest steps of a training that measures everything."""
-        return self.warmup_steps + _MEMORY_STEPS + self.timed_steps
+        return self.warmup_steps + _MEMORY_STEPS + self.timed_steps + _PROFILED_STEPS
 
     def __enter__(self) -> Self:
         """Take the baseline and start the phase `load`."""
@@ -74,13 +94,17 @@ class Instrument:
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._peaks: peaks.Peaks = peaks.CudaPeaks() if self._device == "cuda" else peaks.CpuPeaks()
         self._peaks.reset()
+        if self.memory_cap is not None and self._device == "cpu":
+            cap_memory(self.memory_cap)
         self._keep()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the report, of a failed training too."""
+        """Write the report, of a failed training too: then with the peak of the phase it ended in."""
+        if error is not None:
+            self._resident[self._current] = max(self._resident.get(self._current, 0), self._peaks.resident())
         self._write(self.report(error))
 
     def _write(self, report: RankReport, *, durable: bool = True) -> None:
@@ -97,6 +121,7 @@ class Instrument:
         early = self._steps > 1 and start - self._kept_at < max(1.0, 200 * self._keeping_seconds)
         if self.report_directory is None or early:
             return
+        self._samples.append(self._peaks.now())
         died = {"outcome": "killed", "error": "the process ended without a last report"}
         self._write(self.report().model_copy(update=died), durable=False)
         self._kept_at, self._keeping_seconds = start, time.perf_counter() - start
@@ -104,10 +129,30 @@ class Instrument:
     @contextmanager
     def step(self) -> Iterator[None]:
         """One optimizer step, its micro-batches included."""
+        start = time.perf_counter()
         with self._one_step():
+            entered = time.perf_counter()
             yield
+            left = time.perf_counter()
+        untouched = self._untouched
         self._steps += 1
+        if untouched:
+            self._recent.append(left - entered)
+            if self._left is not None:
+                self._waits.append(start - self._left)
+            if self.guards is not None:
+                self.guards.step(left - entered, self._steps)
         self._keep()
+        self._left = time.perf_counter()
+        if untouched:
+            self._inside += left - entered
+            self._hooks += self._left - start - (left - entered)
+
+    @property
+    def _untouched(self) -> bool:
+        """Whether no tool slows the present step down."""
+        after = self._steps - self.warmup_steps - _MEMORY_STEPS
+        return after >= 0 and after != self.timed_steps
 
     @contextmanager
     def _one_step(self) -> Iterator[None]:
@@ -125,6 +170,10 @@ class Instrument:
             yield from self._tracked()
         elif 0 <= after_warmup - _MEMORY_STEPS < self.timed_steps:
             yield from self._timed()
+        elif after_warmup - _MEMORY_STEPS == self.timed_steps:
+            with profiled() as outcome:
+                yield
+            self._split = outcome.split
         else:
             yield
 
@@ -132,14 +181,16 @@ class Instrument:
         with peaks.tracked() as outcome:
             yield
         self._allocated = outcome.peak_bytes
-        peaks.keep_freed_memory()
+        if self.memory_cap is None:  # what is kept after it is freed would count against the cap
+            peaks.keep_freed_memory()
 
     def _timed(self) -> Iterator[None]:
         self._peaks.synchronize()
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         yield
         self._peaks.synchronize()
         self._seconds.append(time.perf_counter() - start)
+        self._cpu_seconds.append(time.process_time() - cpu_start)
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
@@ -158,6 +209,8 @@ class Instrument:
     def record_loss(self, value: float) -> None:
         """Keep the loss of the last step."""
         self.losses.append(value)
+        if self.guards is not None:
+            self.guards.loss(value, self._steps)
 
     def report(self, error: BaseException | None = None) -> RankReport:
         """What was measured so far."""
@@ -171,12 +224,20 @@ class Instrument:
             phase=self._current,
             requested_bytes=requested_bytes(error),
             steps_done=self._steps,
-            times=StepTimes(warmup_steps=self.warmup_steps, seconds=tuple(self._seconds)),
+            times=StepTimes(
+                warmup_steps=self.warmup_steps, seconds=tuple(self._seconds), cpu_seconds=tuple(self._cpu_seconds)
+            ),
             allocated=None if allocated is None else MemoryPeak(bytes=allocated, method=self._peaks.allocated_method),
             resident={
                 phase: MemoryPeak(bytes=size, method=self._peaks.resident_method)
                 for phase, size in self._resident.items()
             },
+            split=self._split,
+            data_wait_seconds=statistics.median(self._waits) if self._waits else None,
+            recent_seconds=statistics.median(self._recent) if self._recent else None,
+            resident_samples=tuple(self._samples),
+            celsius=self._peaks.celsius(),
+            hook_share=self._hooks / self._inside if self._inside else None,
             losses=tuple(loss if math.isfinite(loss) else None for loss in self.losses),
             versions=installed_releases(),
         )

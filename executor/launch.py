@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from cost_models.specs.configuration import Configuration
 from executor import environment, peaks
 from executor.backends.choice import described, wrapper
 from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
+from executor.hints import Thresholds
 from executor.instrument import DEFAULT_TIMED_STEPS, DEFAULT_WARMUP_STEPS
 from executor.measured import installed_releases
 from planner.plan import Plan
@@ -50,6 +52,12 @@ class LaunchOptions:
     measuring: Measuring = field(default_factory=Measuring)
     passed: tuple[str, ...] = ()
     """Names of further environment variables the training inherits."""
+    limits: Thresholds = field(default_factory=Thresholds)
+    """From where something is worth a hint."""
+    memory_cap: int | None = None
+    """What each CPU process may hold. [bytes]"""
+    recovery: Mapping[str, str] = field(default_factory=dict)
+    """Environment of a run that is watched and continued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +179,9 @@ def prepare(plan: Plan, deepspeed_config: str | None, script: Script, options: L
         environment.REPORT: str(directory / "reports"),
         environment.WARMUP_STEPS: str(options.measuring.warmup_steps),
         environment.TIMED_STEPS: str(options.measuring.timed_steps),
+        **({} if options.memory_cap is None else {environment.MEMORY_CAP: str(options.memory_cap)}),
+        "KINETO_LOG_LEVEL": "6",  # the profiler of one step says nothing below fatal errors
+        **options.recovery,
         "PYTHONPATH": environment.python_path(),
         **(cpu_environment(each) if cpu else {}),
     }

@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt
 from cost_models.specs.base import Spec
 
 Phase = Literal["load", "first_step", "step", "eval", "save"]
-Outcome = Literal["ok", "error", "out_of_memory", "killed"]
+Outcome = Literal["ok", "error", "out_of_memory", "killed", "diverged", "slow"]
 
 
 class MemoryPeak(Spec):
@@ -26,11 +26,31 @@ class StepTimes(Spec):
 
     warmup_steps: NonNegativeInt
     seconds: tuple[float, ...]
+    cpu_seconds: tuple[float, ...] = ()
+    """Processor time of all threads of the process in each: little beside the seconds where others use the cores."""
 
     @property
     def median_seconds(self) -> float:
         """Median of the timed steps. [s]"""
         return statistics.median(self.seconds)
+
+
+class TimeSplit(Spec):
+    """One profiled step of one process; the parts sum to the step, what is hidden beside them. [s]"""
+
+    step_seconds: float
+    compute: float
+    communication: float
+    communication_hidden: float
+    optimizer: float
+    offload: float
+    other: float
+    """Neither kernels nor messages: the interpreter, launches, waiting for a core."""
+
+    @property
+    def communication_share(self) -> float:
+        """Of the step, what compute does not hide."""
+        return self.communication / self.step_seconds if self.step_seconds > 0 else 0.0
 
 
 class RankReport(Spec):
@@ -50,6 +70,17 @@ class RankReport(Spec):
     allocated: MemoryPeak | None
     """Peak of live tensors in a step after warm-up; None when the run ended before the measuring step."""
     resident: dict[Phase, MemoryPeak]
+    split: TimeSplit | None = None
+    data_wait_seconds: float | None = None
+    """Between the end of a step and the start of the next, median."""
+    recent_seconds: float | None = None
+    """Median of the last few steps."""
+    resident_samples: tuple[int, ...] = ()
+    """What the process held now and then, oldest first, of late. [bytes]"""
+    celsius: float | None = None
+    """Of the GPU."""
+    hook_share: float | None = None
+    """Time spent in the instrument itself, over that of the steps that it does not slow down on purpose."""
     losses: tuple[float | None, ...]
     """By step; None where it was no number."""
     versions: dict[str, str]

@@ -51,6 +51,12 @@ class Peaks(Protocol):
     def allocated(self) -> int | None:
         """Peak since `reset` of live tensors, where it costs nothing to know. [bytes]"""
 
+    def now(self) -> int:
+        """What is held at present. [bytes]"""
+
+    def celsius(self) -> float | None:
+        """Temperature of the device, where it tells."""
+
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read next to it is right."""
 
@@ -81,6 +87,14 @@ class CpuPeaks:
         """Unknown without the tracker, which slows a step down."""
         return None
 
+    def now(self) -> int:
+        """Resident size above the baseline. [bytes]"""
+        return max(0, _status_bytes("VmRSS") - self.baseline_bytes)
+
+    def celsius(self) -> float | None:
+        """Not read."""
+        return None
+
     def synchronize(self) -> None:
         """A CPU step has ended when it returns."""
 
@@ -108,6 +122,21 @@ class CudaPeaks:
         import torch
 
         return int(torch.cuda.max_memory_allocated())
+
+    def now(self) -> int:
+        """Live blocks. [bytes]"""
+        import torch
+
+        return int(torch.cuda.memory_allocated())
+
+    def celsius(self) -> float | None:
+        """Through nvidia-ml-py; None without it."""
+        import torch
+
+        try:
+            return float(torch.cuda.temperature())
+        except (ImportError, RuntimeError):
+            return None
 
     def synchronize(self) -> None:
         """Wait for all kernels."""

@@ -1,6 +1,7 @@
 """Predicted against measured: the reports of all processes of a run, joined, beside what the plan foretold."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +11,11 @@ from cost_models.errors import SpecError
 from cost_models.specs.base import Spec
 from executor.environment import FAILURE_FILE
 from executor.files import write_text
-from executor.measured import MemoryPeak, Outcome, Phase, RankReport
+from executor.hints import Thresholds, hints
+from executor.measured import MemoryPeak, Outcome, Phase, RankReport, TimeSplit
 from planner.plan import Plan, Prediction
 
-_CAUSES: Final[tuple[Outcome, ...]] = ("out_of_memory", "error", "killed", "ok")
+_CAUSES: Final[tuple[Outcome, ...]] = ("out_of_memory", "diverged", "slow", "error", "killed", "ok")
 
 
 class Comparison(Spec):
@@ -51,6 +53,13 @@ class RunReport(Spec):
     first_loss: float | None
     last_loss: float | None
     comparisons: tuple[Comparison, ...]
+    split: TimeSplit | None = None
+    """Of the process whose profiled step took longest."""
+    data_wait_seconds: float | None = None
+    """Of the process that waited longest."""
+    hook_share: float | None = None
+    """Of the process whose instrument took most."""
+    hints: tuple[str, ...] = ()
     resident: dict[Phase, MemoryPeak]
     """By phase, the fullest process."""
     adaptations: tuple[str, ...]
@@ -102,6 +111,7 @@ def join(
     directory: Path,
     adaptations: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
+    limits: Thresholds | None = None,
 ) -> RunReport:
     """The run: the slowest step, the fullest process. `notes` are what was known before it started."""
     assert plan.configuration is not None
@@ -127,7 +137,11 @@ def join(
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         comparisons=compare(plan.prediction, ranks),
-        resident=_fullest(ranks),
+        split=max((r.split for r in ranks if r.split), key=lambda split: split.step_seconds, default=None),
+        data_wait_seconds=max((r.data_wait_seconds for r in ranks if r.data_wait_seconds is not None), default=None),
+        hook_share=max((r.hook_share for r in ranks if r.hook_share is not None), default=None),
+        hints=tuple(hint.text for hint in hints(plan, ranks, limits)),
+        resident=fullest(ranks),
         adaptations=adaptations,
         notes=notes + _notes(ranks),
         versions=ranks[0].versions if ranks else {},
@@ -138,7 +152,7 @@ def join(
 def compare(prediction: Prediction, ranks: tuple[RankReport, ...]) -> tuple[Comparison, ...]:
     """Step time, allocated bytes and resident (CPU) or reserved (CUDA) bytes."""
     time, memory = prediction.time, prediction.memory
-    resident = _fullest(ranks).get("step")
+    resident = fullest(ranks).get("step")
     allocated = max((rank.allocated for rank in ranks if rank.allocated), key=lambda peak: peak.bytes, default=None)
     medians = [rank.times.median_seconds for rank in ranks if rank.times.seconds]
     steps = min((len(rank.times.seconds) for rank in ranks), default=0)
@@ -178,13 +192,14 @@ def _comparison(
     )
 
 
-def _fullest(ranks: tuple[RankReport, ...]) -> dict[Phase, MemoryPeak]:
-    fullest: dict[Phase, MemoryPeak] = {}
+def fullest(ranks: Sequence[RankReport]) -> dict[Phase, MemoryPeak]:
+    """By phase, the peak of the fullest process."""
+    found: dict[Phase, MemoryPeak] = {}
     for rank in ranks:
         for phase, peak in rank.resident.items():
-            if phase not in fullest or peak.bytes > fullest[phase].bytes:
-                fullest[phase] = peak
-    return fullest
+            if phase not in found or peak.bytes > found[phase].bytes:
+                found[phase] = peak
+    return found
 
 
 def _outcome(failed: list[RankReport], exit_status: int) -> Outcome:

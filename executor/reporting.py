@@ -11,7 +11,9 @@ from executor.report import RunReport, join, read_ranks
 from executor.run import read_plan
 from executor.spool import Sent, Spool
 
-_OUTCOMES: Final = {"ok": "ok", "out_of_memory": "oom", "error": "failed", "killed": "failed"}
+_OUTCOMES: Final = {
+    "ok": "ok", "out_of_memory": "oom", "error": "failed", "killed": "failed", "diverged": "failed", "slow": "failed",
+}  # fmt: skip
 _KILLED: Final = -9
 """Exit status of a launcher that could not say its own."""
 _LONGEST_NOTE: Final = 4000

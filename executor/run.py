@@ -15,6 +15,7 @@ from executor.deepspeed_config import adapted_to_cpu, exported
 from executor.device import check_device
 from executor.errors import PlanRefused, RunFailed
 from executor.files import private_directory, write_text
+from executor.hints import Thresholds
 from executor.launch import (
     Launch,
     LaunchOptions,
@@ -36,6 +37,7 @@ class PreparedRun:
     plan: Plan
     launch: Launch
     adaptations: tuple[str, ...]
+    limits: Thresholds
     notes: tuple[str, ...]
     """What about this node could not be checked."""
 
@@ -84,7 +86,7 @@ def prepare_run(plan: Plan, script: Script, options: LaunchOptions) -> PreparedR
     config, adaptations = _deepspeed_config(plan, cpu=cpu)
     require_packages("torch", *(() if config is None else ("deepspeed",)))
     launch = prepare(plan, config, script, options, cpu=cpu)
-    return PreparedRun(plan=plan, launch=launch, adaptations=adaptations, notes=notes)
+    return PreparedRun(plan=plan, launch=launch, adaptations=adaptations, limits=options.limits, notes=notes)
 
 
 def _deepspeed_config(plan: Plan, *, cpu: bool) -> tuple[str | None, tuple[str, ...]]:
@@ -120,6 +122,7 @@ def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
         directory=launch.directory,
         adaptations=prepared.adaptations,
         notes=prepared.notes,
+        limits=prepared.limits,
     )
     report.write(launch.directory / "report.json")
     if interrupt is not None:

@@ -28,6 +28,14 @@ def show_report(report: RunReport, console: Console) -> None:
         console.print(f"{_name(line)}: {line.method}", markup=False)
     if report.first_loss is not None and report.last_loss is not None:
         console.print(f"loss {report.first_loss:.4f} -> {report.last_loss:.4f} over {report.steps_done} steps")
+    if report.split:
+        parts = report.split.model_dump(exclude={"step_seconds"})
+        shown = ", ".join(f"{name.replace('_', ' ')} {seconds:.3f} s" for name, seconds in parts.items())
+        console.print(f"one profiled step of {report.split.step_seconds:.3f} s: {shown}", soft_wrap=True)
+    if report.data_wait_seconds is not None and report.hook_share is not None:
+        console.print(f"between steps {report.data_wait_seconds:.4f} s; in the hooks {report.hook_share:.2%} of a step")
+    for hint in report.hints:
+        console.print(f"hint: {hint}", markup=False, soft_wrap=True)
     for note in (*report.adaptations, *report.notes):
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     if report.error:

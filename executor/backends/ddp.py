@@ -6,10 +6,10 @@ from typing import Any
 from cost_models.specs.configuration import Configuration
 from executor.backends import llama
 from executor.backends.compression import compress
-from executor.backends.trainer import data_rank, local_device, optimizer
+from executor.backends.trainer import TorchState, data_rank, local_device, optimizer
 
 
-class DdpTrainer:
+class DdpTrainer(TorchState):
     """Gradients are reduced in the backward pass of the last micro-batch."""
 
     def __init__(self, model: Any, configuration: Configuration, learning_rate: float) -> None:

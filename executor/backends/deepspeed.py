@@ -1,5 +1,6 @@
 """DeepSpeed's engine: ZeRO stages with offload, and AutoTP, as the exported configuration says."""
 
+from pathlib import Path
 from typing import Any
 
 from cost_models.specs.configuration import Configuration
@@ -7,7 +8,21 @@ from executor.backends import llama
 from executor.backends.trainer import data_rank
 
 
-class EngineTrainer:
+class EngineState:
+    """Saving and loading by the engine itself, which wants the same ZeRO stage and as many data ranks again."""
+
+    _engine: Any
+
+    def save(self, folder: Path) -> None:
+        """Every process writes its shards."""
+        self._engine.save_checkpoint(str(folder), tag="state")
+
+    def load(self, folder: Path) -> None:
+        """Every process reads its shards."""
+        self._engine.load_checkpoint(str(folder), tag="state")
+
+
+class EngineTrainer(EngineState):
     """`deepspeed.initialize` around the whole model."""
 
     def __init__(self, model: Any, configuration: Configuration, learning_rate: float, config: dict[str, Any]) -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 from cost_models.specs.configuration import Configuration
 from executor.backends import llama
+from executor.backends.deepspeed import EngineState
 from executor.backends.trainer import causal_loss, data_rank
 
 
-class PipelineEngineTrainer:
+class PipelineEngineTrainer(EngineState):
     """`PipelineEngine.train_batch`."""
 
     def __init__(self, model: Any, configuration: Configuration, learning_rate: float, config: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from cost_models.specs.configuration import Configuration
 from executor.backends import llama
 from executor.backends.tensor_parallel import parallelize
-from executor.backends.trainer import data_rank, device_mesh, local_device, optimizer
+from executor.backends.trainer import TorchState, data_rank, device_mesh, local_device, optimizer
 
 
 def shard(module: Any, layers: Any, mesh: Any, configuration: Configuration) -> None:
@@ -27,7 +27,7 @@ def shard(module: Any, layers: Any, mesh: Any, configuration: Configuration) -> 
     fully_shard(module, **settings)
 
 
-class FsdpTrainer:
+class FsdpTrainer(TorchState):
     """Every micro-batch reduces its gradients into the shards."""
 
     def __init__(self, model: Any, configuration: Configuration, learning_rate: float) -> None:

@@ -1,5 +1,6 @@
 """torch.distributed.pipelining: stages of whole layers, each sharded and split as without a pipeline."""
 
+from pathlib import Path
 from typing import Any
 
 from cost_models.specs.configuration import Configuration
@@ -34,6 +35,7 @@ class PipelineTrainer:
         self._first, self._last = mine == 0, mine == c.pipeline_parallel - 1
         total = c.pipeline_parallel * c.virtual_pipeline_stages
         stages, parameters = [], []
+        self._modules: list[Any] = []
         for index, (first, last, recomputed) in enumerate(chunks(c)):
             if index % c.pipeline_parallel != mine:
                 continue
@@ -42,6 +44,7 @@ class PipelineTrainer:
             if c.tensor_parallel > 1:
                 parallelize(module, module.layers, model.config, mesh["tp"], inner="", sequence_parallel=False)
             shard(module, module.layers, mesh["dp"], c)
+            self._modules.append(module)
             stages.append(PipelineStage(module, index, total, self.device, group=self._group))
             parameters += list(module.parameters())
         kind = getattr(pipelining, schedule(c))
@@ -64,6 +67,29 @@ class PipelineTrainer:
             loss, group_src=torch.distributed.get_world_size(self._group) - 1, group=self._group
         )
         return loss
+
+    def save(self, folder: Path) -> None:
+        """Every process writes its stages; they load into the same stages only."""
+        import torch
+
+        states = [module.state_dict() for module in self._modules]
+        torch.save({"model": states, "optimizer": self._optimizer.state_dict()}, folder / _rank_file())
+
+    def load(self, folder: Path) -> None:
+        """Every process reads its stages."""
+        import torch
+
+        # What this package wrote itself holds placements of shards beside tensors.
+        state = torch.load(folder / _rank_file(), weights_only=False)
+        for module, weights in zip(self._modules, state["model"], strict=True):
+            module.load_state_dict(weights)
+        self._optimizer.load_state_dict(state["optimizer"])
+
+
+def _rank_file() -> str:
+    import torch
+
+    return f"rank-{torch.distributed.get_rank()}.pt"
 
 
 def chunks(configuration: Configuration) -> list[tuple[int, int, int]]:

@@ -1,6 +1,7 @@
 """What every back end offers, and what the torch ones share: ranks, meshes, optimizers, the loss."""
 
 import os
+from pathlib import Path
 from typing import Any, Protocol
 
 from cost_models.specs.configuration import Configuration
@@ -18,6 +19,39 @@ class Trainer(Protocol):
 
         The mean loss over them, as a detached scalar; every process of the data rank gets it.
         """
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer states; every process takes part."""
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote."""
+
+
+class TorchState:
+    """Saving and loading of a model and an optimizer in shards that fit any later mesh (torch.distributed.checkpoint).
+
+    Names are the model's own, whatever wraps it, so that a checkpoint of one layout loads into another.
+    """
+
+    _model: Any
+    _optimizer: Any
+
+    def save(self, folder: Path) -> None:
+        """Every process writes what it holds."""
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        weights, states = get_state_dict(self._model, self._optimizer)
+        dcp.save({"model": weights, "optimizer": states}, checkpoint_id=folder)
+
+    def load(self, folder: Path) -> None:
+        """Every process reads what it holds now."""
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+        weights, states = get_state_dict(self._model, self._optimizer)
+        dcp.load({"model": weights, "optimizer": states}, checkpoint_id=folder)
+        set_state_dict(self._model, self._optimizer, model_state_dict=weights, optim_state_dict=states)
 
 
 def data_rank(configuration: Configuration, rank: int) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 from cost_models.specs.configuration import Configuration
 from executor.backends import start, wrap
 from executor.backends.choice import check_trained
+from executor.checkpoints import Keeper
 from executor.environment import DEEPSPEED_CONFIG, PLAN
 from executor.instrument import Instrument
 
@@ -67,12 +68,17 @@ def main() -> None:
         model = build(plan, shape(options, request["model"]), length)
         trainer = wrap(model, plan, learning_rate=options.learning_rate, deepspeed_config=settings)
         batches = synthetic(plan, trainer.data_rank, length)
-        for index in range(options.steps or run.needed_steps):
+        keeper = Keeper.from_environment()
+        done = keeper.restore(trainer)
+        for _ in range(done):
+            next(batches)
+        for index in range(done, options.steps or run.needed_steps):
             with run.step():
                 loss = trainer.step(next(batches).to(trainer.device))
             run.record_loss(average(loss))
             if torch.distributed.get_rank() == 0:
                 print(f"step {index + 1} loss {run.losses[-1]:.6f}", flush=True)
+            keeper.keep(trainer, index + 1)
     torch.distributed.destroy_process_group()
 
 

@@ -41,6 +41,7 @@ class Job:
             *("--nodes", str(self.options.nodes.count), "--processes", str(self.processes)),
             *("--warmup-steps", str(measuring.warmup_steps), "--timed-steps", str(measuring.timed_steps)),
             *(word for name in self.options.passed for word in ("--pass-env", name)),
+            *(() if self.options.memory_cap is None else ("--memory-cap", str(self.options.memory_cap))),
         )
 
     @property

@@ -34,7 +34,7 @@ def train(configuration: Configuration, tied: bool, config: dict[str, Any] | Non
     return [average(trainer.step(next(batches).to(trainer.device))) for _ in range(STEPS)]
 
 
-def reference(configuration: Configuration, tied: bool) -> list[float]:
+def reference(configuration: Configuration, tied: bool, steps: int = STEPS) -> list[float]:
     """One process, whole batches, nothing wrapped."""
     import torch
 
@@ -49,7 +49,7 @@ def reference(configuration: Configuration, tied: bool) -> list[float]:
     model = build(alone, {**SIZES, "tie_word_embeddings": tied}, LENGTH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     batches, losses = synthetic(alone, 0, LENGTH), []
-    for _ in range(STEPS):
+    for _ in range(steps):
         tokens = next(batches)
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()

@@ -52,7 +52,7 @@ def test_the_strategy_picks_the_wrapper(changes: dict[str, Any], expected: str, 
     [
         ({"context_parallel": 2}, "context_parallel 2"),
         ({**FSDP, "optimizer": "lion"}, "optimizer lion"),
-        ({"backend": {"name": "ddp"}, "gradient_compression": "top-k"}, "gradient_compression top-k"),
+        ({"backend": {"name": "ddp"}, "gradient_compression": "one-bit"}, "gradient_compression one-bit"),
         (
             {"pipeline_parallel": 2, "stages": [STAGES[0], {"layers": 1, "recompute": {"none": 1}}]},
             "different stages",

@@ -33,3 +33,8 @@ def test_offload_loses_its_pinned_memory() -> None:
 def test_fp16_is_refused() -> None:
     with pytest.raises(PlanRefused, match="fp16"):
         adapted_to_cpu({"fp16": {"enabled": True}})
+
+
+def test_what_has_gpu_kernels_alone_is_refused_on_a_cpu() -> None:
+    with pytest.raises(PlanRefused, match="ZeRO\\+\\+"):
+        adapted_to_cpu({"zero_optimization": {"stage": 3, "zero_quantized_gradients": True}})

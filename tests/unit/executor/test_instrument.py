@@ -33,11 +33,19 @@ def test_needed_steps_measure_everything(tmp_path: Path) -> None:
     with Instrument(report_directory=tmp_path, warmup_steps=1, timed_steps=4) as run:
         train(run, run.needed_steps)
     report = report_in(tmp_path)
-    assert (report.outcome, report.steps_done, len(report.times.seconds)) == ("ok", 8, 4)
+    assert (report.outcome, report.steps_done, len(report.times.seconds)) == ("ok", 9, 4)
     assert set(report.resident) == {"load", "first_step", "step"}
     assert report.allocated is not None
     assert report.allocated.bytes >= 2 * 128 * 128 * 4
-    assert len(report.losses) == 8
+    assert len(report.losses) == 9
+    assert report.split is not None
+
+
+def test_the_hooks_cost_far_less_than_a_hundredth_of_a_usual_step(tmp_path: Path) -> None:
+    with Instrument(report_directory=tmp_path, warmup_steps=1, timed_steps=1) as run:
+        train(run, 400)
+    # Of a step of 50 ms, which is a short one; the writing of reports is held to half a per cent by itself.
+    assert run._hooks / 400 < 0.01 * 0.05
 
 
 def test_a_short_training_reports_what_it_has(tmp_path: Path) -> None:

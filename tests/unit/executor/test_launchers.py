@@ -101,6 +101,35 @@ def test_a_manifest_keeps_its_shape(arguments: list[str]) -> None:
         assert json.loads(documents[0]["data"]["plan.json"])["status"] == "optimal"
 
 
+@settings(max_examples=20, deadline=None)
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1) | st.sampled_from(HOSTILE))
+def test_no_text_of_a_plan_reaches_a_shell(text: str) -> None:
+    """A plan is data from elsewhere: whatever its texts say, what runs is the same but for the job's plain name."""
+    plan = feasible(configuration=configuration(data_parallel=8), request=question("a100-sxm-80gb", 8))
+    pool = plan.request.cluster.pools[0]
+    named = pool.model_copy(update={"device": pool.device.model_copy(update={"name": text, "source": text})})
+    hostile = plan.model_copy(
+        update={
+            "warnings": (text,),
+            "envelope": plan.envelope.model_copy(update={"host": text}),
+            "request": plan.request.model_copy(
+                update={"cluster": plan.request.cluster.model_copy(update={"pools": (named,)})}
+            ),
+        }
+    )
+    for launcher in RENDERERS:
+        options = LaunchOptions(directory=Path("/shared/run"), nodes=Nodes(count=2))
+        launches = [batch_launch(p, Script(path=Path("t.py")), options, launcher, BATCH) for p in (plan, hostile)]
+        assert launches[0].argv == launches[1].argv
+        for name in launches[0].files:
+            if name == "job.yaml":
+                plain, other = (list(yaml.safe_load_all(launch.files[name])) for launch in launches)
+                assert plain[1:] == other[1:]
+                assert json.loads(other[0]["data"]["plan.json"])["warnings"] == [text]
+            elif name != "plan.json":
+                assert launches[0].files[name] == launches[1].files[name]
+
+
 @pytest.mark.parametrize("identity", ["../../etc", "x" * 300, "a b;c", "Plan_1"])
 def test_a_plans_id_becomes_a_plain_name(identity: str) -> None:
     plan = feasible()
