@@ -79,9 +79,10 @@ format: $(VENV)/ready ## write the house format and apply safe fixes
 	$(VENV)/bin/ruff format .
 
 .PHONY: docs
-docs: $(VENV)/ready ## write what is generated: docs/formulas.md, docs/requests.md and the examples of README.md and docs/frontiers.md
+docs: $(VENV)/ready ## write what is generated: docs/formulas.md, docs/requests.md, service/examples.json and the examples of README.md and docs/frontiers.md
 	$(VENV)/bin/python docs/generate_formulas.py
 	PYTHONPATH=. $(VENV)/bin/python docs/generate_requests.py
+	PYTHONPATH=. $(VENV)/bin/python docs/generate_answers.py
 	$(VENV)/bin/python docs/generate_example.py
 	PYTHONPATH=. $(VENV)/bin/python docs/generate_frontiers.py
 

@@ -2,15 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import Depends, FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from planner.version import __version__
-from service import interface, problems, tracing
-from service import problem_kinds as kinds
+from service import document, interface, problems, tracing
 from service.callers import authorized
 from service.limits import BodyLimit, Head, KnownHost, is_loopback
 from service.observability import RequestLog
@@ -30,8 +27,7 @@ from service.routes import (
     plans,
 )
 from service.runtime import runtime
-from service.security.access import ACCESS
-from service.security.gate import Gate, guarded
+from service.security.gate import Gate
 from service.settings import ServiceSettings
 from service.solving.pool import SolverPool
 
@@ -85,7 +81,7 @@ def create_app(
     if is_loopback(settings.host) and settings.authentication != "none":
         app.add_middleware(KnownHost)
     app.add_middleware(RequestLog)  # the last added is the outermost
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    app.openapi = lambda: document.of(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
 
 
@@ -104,35 +100,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _operation_id(route: APIRoute) -> str:
     """The name of the function: stable, and what generated clients call their methods."""
     return route.name
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The document, with problem+json instead of FastAPI's own validation errors."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
-        )
-        schemas = document["components"]["schemas"]
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        for model in (problems.Problem, problems.FieldProblem):
-            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schema.pop("$defs", None)
-            schemas[model.__name__] = schema
-        document["components"]["schemas"] = dict(sorted(schemas.items()))
-        _declare_callers(document)
-        app.openapi_schema = document
-    return app.openapi_schema
-
-
-def _declare_callers(document: dict[str, Any]) -> None:
-    """What each operation asks of its caller, and how it refuses one."""
-    document["components"]["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer", "description": "an API key, or a token of the OIDC provider"}
-    }
-    refusals = problems.documented(kinds.UNAUTHENTICATED, kinds.FORBIDDEN, kinds.RATE_LIMITED)
-    for path, operations in document["paths"].items():
-        for operation in operations.values() if guarded(path) else ():
-            operation["security"] = [{"bearer": []}]
-            operation["x-meshwright-scope"] = ACCESS.get(operation["operationId"], "nobody")
-            operation["responses"] = dict(sorted({**operation["responses"], **refusals}.items()))

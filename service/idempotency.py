@@ -23,7 +23,8 @@ def once(
     asked = hashlib.sha256(f"{what}\n{body.model_dump_json()}".encode()).hexdigest()
     if key is not None and (record := work.keys.get(caller.project_id, key)) is not None:
         if record.request_sha256 != asked:
-            raise KeyReused(f"the Idempotency-Key {key!r} came with another request before")
+            before = f"the request of SHA-256 {record.request_sha256[:12]}..., which made {record.made}"
+            raise KeyReused(f"the Idempotency-Key {key!r} stands for {before}; this request's is {asked[:12]}...")
         return record.made, False
     made = make()
     if key is not None:

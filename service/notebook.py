@@ -1,5 +1,6 @@
 """The notebook of a training job: which plan it followed when, why, and what came of each."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import Field, PositiveInt
@@ -90,8 +91,8 @@ def supersede(work: Repositories, caller: Caller, name: str, order: VersionOrder
     Raises:
         NotFound: no such job, or no such plan is made.
     """
-    job = _job(work, caller, name)
-    _follow(work, caller, job, order, number=len(work.history.versions(job)) + 1)
+    job, versions = _history(work, caller, name)
+    _follow(work, caller, job, order, number=versions[-1].number + 1)
     return name
 
 
@@ -102,8 +103,7 @@ def roll_back(work: Repositories, caller: Caller, name: str, order: RollBackOrde
         NotFound: no such job.
         Conflict: there is no such version to go back to.
     """
-    job = _job(work, caller, name)
-    versions = work.history.versions(job)
+    job, versions = _history(work, caller, name)
     last = versions[-1]
     to = order.to if order.to is not None else last.number - 1
     target = next((version for version in versions if version.number == to), None)
@@ -122,8 +122,7 @@ def told(work: Repositories, caller: Caller, name: str) -> JobDetail:
     Raises:
         NotFound: no such job.
     """
-    job = _job(work, caller, name)
-    versions = work.history.versions(job)
+    job, versions = _history(work, caller, name)
     ids = sorted({version.plan_id for version in versions})
     plans = {plan.id: plan for plan in work.plans.of(caller.project_id, ids)}
     found: dict[str, tuple[Measurement, ...]] = {}
@@ -136,11 +135,12 @@ def told(work: Repositories, caller: Caller, name: str) -> JobDetail:
     )
 
 
-def _job(work: Repositories, caller: Caller, name: str) -> Job:
+def _history(work: Repositories, caller: Caller, name: str) -> tuple[Job, Sequence[JobVersion]]:
+    """A job with all its versions, oldest first; there is one at least."""
     job = work.history.job(caller.project_id, name)
     if job is None:
         raise NotFound(f"no job is called {name!r}")
-    return job
+    return job, work.history.versions(job)
 
 
 def _follow(

@@ -85,7 +85,7 @@ def resolved_names(order: Order, work: Repositories, project_id: str) -> PlanReq
     if isinstance(order.cluster, str):
         cluster = work.registrations.content(project_id, "cluster", order.cluster)
         if cluster is None:
-            known = ", ".join(row.name for row in work.registrations.all(project_id, "cluster")[:20]) or "none"
+            known = ", ".join(work.registrations.names(project_id, "cluster")[:20]) or "none"
             raise UnknownNames("/cluster", f"no cluster is registered as {order.cluster!r}; there are {known}")
         parts["cluster"] = ClusterRequest.model_validate(cluster)
     if order.model.preset is not None:

@@ -2,12 +2,14 @@
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from service.errors import Pointed
+from service.storage.repositories.base import Created
 
 LARGEST_PAGE = 200
 
@@ -28,6 +30,12 @@ class Cursor:
         self.after = after
         self.size = size
         self._request, self._response = request, response
+
+    def some(self, names: Iterable[str], text: str = "") -> tuple[list[str], str | None]:
+        """Names that hold `text`, in their order, as many as a page has; and after which the next ones come."""
+        left = sorted(name for name in set(names) if text.lower() in name and (self.after is None or name > self.after))
+        more = len(left) > self.size
+        return left[: self.size], left[self.size - 1] if more else None
 
     def next(self, after: str | None) -> str | None:
         """The token of the page that begins after a key, also as a `Link` (RFC 8288)."""
@@ -56,4 +64,10 @@ async def _cursor(
     return Cursor(after, page_size, request, response)
 
 
+async def _created(created_after: AwareDatetime | None = None, created_before: AwareDatetime | None = None) -> Created:
+    return Created(created_after, created_before)
+
+
+CreatedWhen = Annotated[Created, Depends(_created)]
+Text = Annotated[str, Query(description="only names that contain this", max_length=100)]
 PageCursor = Annotated[Cursor, Depends(_cursor)]

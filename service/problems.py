@@ -197,12 +197,16 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route that can fail in these ways."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {
-        str(status): {"description": "; ".join(k.title for k in kinds if k.status == status), "content": content}
-        for status in sorted({kind.status for kind in kinds})
-    }
+    """The `responses=` of a route that can fail in these ways, with an example of each (`service.document`)."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for status in sorted({kind.status for kind in kinds}):
+        own = [kind for kind in kinds if kind.status == status]
+        content = {
+            "schema": {"$ref": "#/components/schemas/Problem"},
+            "examples": {k.slug: {"$ref": f"#/components/examples/{k.slug}"} for k in own},
+        }
+        found[str(status)] = {"description": "; ".join(k.title for k in own), "content": {MEDIA_TYPE: content}}
+    return found
 
 
 async def _deliberate(request: Request, error: Exception) -> Response:

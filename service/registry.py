@@ -114,7 +114,7 @@ def forget(work: Repositories, caller: Caller, kind: Kind, name: str) -> None:
 def _register(work: Repositories, caller: Caller, kind: Kind, name: str, content: dict[str, Any]) -> str:
     if work.registrations.get(caller.project_id, kind, name) is not None:
         raise Conflict(f"a {kind} is registered as {name} already; delete it first, or choose another name")
-    if len(work.registrations.all(caller.project_id, kind)) >= MOST:
+    if len(work.registrations.names(caller.project_id, kind)) >= MOST:
         raise Conflict(f"{MOST} {kind}s are registered, the most that a project may name")
     work.registrations.add(Registration(project_id=caller.project_id, kind=kind, name=name, content=content))
     return name

@@ -11,7 +11,7 @@ from service.callers import Caller, CurrentCaller
 from service.dependencies import CurrentDatabase, CurrentRuntime, IdempotencyKey
 from service.errors import NotFound
 from service.idempotency import once
-from service.paging import PageCursor, Paged
+from service.paging import CreatedWhen, PageCursor, Paged
 from service.problems import documented
 from service.reading import WideRoute
 from service.runtime import Runtime
@@ -37,13 +37,17 @@ class CalibrationPage(Paged):
 
 @router.get("", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
 async def list_calibrations(
-    caller: CurrentCaller, database: CurrentDatabase, runtime: CurrentRuntime, cursor: PageCursor
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    runtime: CurrentRuntime,
+    cursor: PageCursor,
+    created: CreatedWhen,
 ) -> CalibrationPage:
     """Versions of the project and of the installation; one is current."""
 
     def look(work: Repositories) -> tuple[tuple[CalibrationSummary, ...], str | None]:
         current = runtime.shelf.current(work, caller.project_id).id
-        page = work.calibrations.page(caller.project_id, after=cursor.after, size=cursor.size)
+        page = work.calibrations.page(caller.project_id, created=created, after=cursor.after, size=cursor.size)
         return tuple(calibrating.summary(row, current) for row in page.rows), page.next_after
 
     items, after = await database.reading(look)

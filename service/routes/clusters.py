@@ -9,7 +9,7 @@ from service import registry
 from service.callers import CurrentCaller
 from service.dependencies import CurrentDatabase, IdempotencyKey
 from service.idempotency import once
-from service.paging import PageCursor, Paged
+from service.paging import PageCursor, Paged, Text
 from service.problems import documented
 from service.reading import StrictRoute
 from service.registry import ClusterOrder, NamedCluster
@@ -28,12 +28,15 @@ class ClusterPage(Paged):
 
 
 @router.get("", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
-async def list_clusters(caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor) -> ClusterPage:
+async def list_clusters(
+    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, text: Text = ""
+) -> ClusterPage:
     """Clusters of the project, by name."""
 
     def look(work: Repositories) -> tuple[tuple[NamedCluster, ...], str | None]:
-        page = work.registrations.page(caller.project_id, "cluster", after=cursor.after, size=cursor.size)
-        return tuple(registry.named_cluster(row) for row in page.rows), page.next_after
+        names, after = cursor.some(work.registrations.names(caller.project_id, "cluster"), text)
+        rows = work.registrations.of(caller.project_id, "cluster", names)
+        return tuple(registry.named_cluster(rows[name]) for name in names), after
 
     items, after = await database.reading(look)
     return ClusterPage(items=items, next_page_token=cursor.next(after))

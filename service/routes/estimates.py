@@ -12,7 +12,7 @@ from service.answers import final
 from service.callers import CurrentCaller
 from service.dependencies import CurrentDatabase, CurrentPlanning, IfNoneMatch, RequestId
 from service.errors import NotFound
-from service.paging import PageCursor, Paged
+from service.paging import CreatedWhen, PageCursor, Paged
 from service.problems import Problem, documented, response
 from service.reading import EstimateBody, StrictRoute
 from service.routes.plans import PlanId
@@ -63,6 +63,7 @@ async def list_estimates(
     caller: CurrentCaller,
     database: CurrentDatabase,
     cursor: PageCursor,
+    created: CreatedWhen,
     status: Status | None = None,
     model: Annotated[str | None, Query(max_length=200, description="name of the model")] = None,
 ) -> EstimatePage:
@@ -70,7 +71,13 @@ async def list_estimates(
 
     def look(work: Repositories) -> tuple[tuple[EstimateSummary, ...], str | None]:
         page = work.plans.page(
-            caller.project_id, "estimate", status=status, model=model, after=cursor.after, size=cursor.size
+            caller.project_id,
+            "estimate",
+            status=status,
+            model=model,
+            created=created,
+            after=cursor.after,
+            size=cursor.size,
         )
         names = EstimateSummary.model_fields
         items = tuple(EstimateSummary(**{name: getattr(row, name) for name in names}) for row in page.rows)

@@ -1,6 +1,7 @@
 """Frontiers and ladders: many proven answers to one question, made like plans and kept like them."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Path, Response
@@ -15,9 +16,8 @@ from service.orders import FrontierOrder, LadderOrder
 from service.paging import PageCursor
 from service.problems import documented
 from service.reading import JOB_EXAMPLE, StrictRoute
-from service.routes.plans import ACCEPTED, BODY, ENDS, MATCHED, PlanPage, State, page_of
+from service.routes.plans import ACCEPTED, BODY, ENDS, MATCHED, PlanFilters, PlanPage, page_of
 from service.solving.service import View
-from service.storage.repositories.solves import Filters
 
 router = APIRouter(prefix="/v1", tags=["frontiers"], route_class=StrictRoute)
 AnswerId = Annotated[str, Path(max_length=64, description="as in `envelope.id`")]
@@ -57,18 +57,18 @@ async def create_ladder(
 
 @router.get("/frontiers", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
 async def list_frontiers(
-    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, state: State | None = None
+    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, filters: PlanFilters
 ) -> PlanPage:
     """Frontiers and those that are being made, newest first."""
-    return await page_of(caller, database, cursor, Filters(verb="frontier", state=state))
+    return await page_of(caller, database, cursor, replace(filters, verb="frontier"))
 
 
 @router.get("/ladders", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
 async def list_ladders(
-    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, state: State | None = None
+    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, filters: PlanFilters
 ) -> PlanPage:
     """Ladders and those that are being made, newest first."""
-    return await page_of(caller, database, cursor, Filters(verb="ladder", state=state))
+    return await page_of(caller, database, cursor, replace(filters, verb="ladder"))
 
 
 @router.get("/frontiers/{answer_id}", response_model=Frontier, responses={**ACCEPTED, **MATCHED, **_GET})

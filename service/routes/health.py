@@ -1,6 +1,6 @@
 """Is it alive, is it ready; and the pages that problems point at."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,7 +9,7 @@ from service import problem_kinds as kinds
 from service.dependencies import CurrentRuntime
 from service.errors import NotFound
 from service.problem_kinds import KINDS, Kind
-from service.problems import Problem, documented, problem, response
+from service.problems import MEDIA_TYPE, Problem, documented, problem, response
 
 router = APIRouter(tags=["health"])
 
@@ -43,13 +43,28 @@ class Ready(Health):
     checks: dict[str, Check]
 
 
+_CHECKS = {"service": Check(ready=True), "pool": Check(ready=False, detail="no solver process is up yet")}
+_SHOWN = Unready(**dict(problem(kinds.NOT_SERVING, "pool: no solver process is up yet")), checks=_CHECKS)
+_UNREADY: dict[int | str, dict[str, Any]] = {
+    503: {
+        "description": "not ready",
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {"$ref": "#/components/schemas/Unready"},
+                "example": _SHOWN.model_dump(exclude_none=True, mode="json"),
+            }
+        },
+    }
+}
+
+
 @router.get("/livez")
 async def livez() -> Health:
     """The process answers. Nothing else is looked at."""
     return Health()
 
 
-@router.get("/readyz", response_model=Ready, responses={503: {"model": Unready, "description": "not ready"}})
+@router.get("/readyz", response_model=Ready, responses=_UNREADY)
 async def readyz(runtime: CurrentRuntime) -> Ready | Response:
     """Requests would be worked on: a solver process is up, the database answers and is at this release's migration."""
     reasons = await runtime.readiness.look()
@@ -60,13 +75,13 @@ async def readyz(runtime: CurrentRuntime) -> Ready | Response:
     return response(Unready(**dict(problem(kinds.NOT_SERVING, why)), checks=checks))
 
 
-@router.get("/healthz", response_model=Ready, responses={503: {"model": Unready, "description": "not ready"}})
+@router.get("/healthz", response_model=Ready, responses=_UNREADY)
 async def healthz(runtime: CurrentRuntime) -> Ready | Response:
     """The same as `/readyz`, under its other usual name."""
     return await readyz(runtime)
 
 
-@router.get("/problems/{slug}", responses=documented(kinds.NOT_FOUND))
+@router.get("/problems/{slug}", responses=documented(kinds.NOT_FOUND, kinds.INVALID))
 async def problem_page(slug: Annotated[str, Path(max_length=64)]) -> Kind:
     """What a kind of problem means."""
     if slug not in KINDS:

@@ -1,6 +1,7 @@
 """History: tags, differences, and the plans that each job has had."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Body, Path, Response
 from pydantic import BaseModel, ConfigDict
@@ -16,16 +17,20 @@ from service.idempotency import once
 from service.measuring import Measurement
 from service.notebook import JobDetail, JobOrder, JobSummary, RollBackOrder, VersionOrder
 from service.orders import NAME_PATTERN
-from service.paging import PageCursor, Paged
+from service.paging import CreatedWhen, PageCursor, Paged, Text
 from service.problems import documented
 from service.reading import StrictRoute
 from service.routes.plans import PlanId
+from service.storage.database import Database
 from service.storage.repositories import Repositories
 
 router = APIRouter(prefix="/v1", tags=["history"], route_class=StrictRoute)
 JobName = Annotated[str, Path(max_length=200)]
 TagName = Annotated[str, Path(max_length=200, pattern=NAME_PATTERN)]
+Order = TypeVar("Order", VersionOrder, RollBackOrder)
 _BODY = (kinds.INVALID, kinds.UNREADABLE, kinds.TOO_LARGE, kinds.MEDIA, kinds.KEY_REUSED)
+_VERSION = {"plan_id": "019a2c5e-0000-7000-8000-000000000001", "reason": "less memory"}
+_BACK = {"to": 1, "reason": "slower than the first"}
 _JOB = {"name": "pretrain-7b", "plan_id": "019a2c5e-0000-7000-8000-000000000000", "reason": "first plan"}
 
 
@@ -86,11 +91,13 @@ async def untag_plan(plan_id: PlanId, tag: TagName, caller: CurrentCaller, datab
 
 
 @router.get("/jobs", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
-async def list_jobs(caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor) -> JobPage:
+async def list_jobs(
+    caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, created: CreatedWhen, text: Text = ""
+) -> JobPage:
     """Jobs with the plan that each follows."""
 
     def look(work: Repositories) -> tuple[tuple[JobSummary, ...], str | None]:
-        page = work.history.jobs(caller.project_id, after=cursor.after, size=cursor.size)
+        page = work.history.jobs(caller.project_id, text=text, created=created, after=cursor.after, size=cursor.size)
         current = work.history.current([job.id for job in page.rows])
         items = tuple(
             JobSummary(name=job.name, created_at=job.created_at, version=last.number, plan_id=last.plan_id)
@@ -134,15 +141,14 @@ async def get_job(name: JobName, caller: CurrentCaller, database: CurrentDatabas
     responses=documented(*_BODY, kinds.NOT_FOUND, kinds.CONFLICT, kinds.UNAVAILABLE),
 )
 async def supersede_plan(
-    name: JobName, order: VersionOrder, caller: CurrentCaller, database: CurrentDatabase, key: IdempotencyKey = None
+    name: JobName,
+    order: Annotated[VersionOrder, Body(openapi_examples={"another plan": {"value": _VERSION}})],
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    key: IdempotencyKey = None,
 ) -> JobDetail:
     """Let a job follow another plan from now on."""
-
-    def supersede(work: Repositories) -> JobDetail:
-        once(work, caller, key, f"version of {name}", order, lambda: notebook.supersede(work, caller, name, order))
-        return notebook.told(work, caller, name)
-
-    return await database.writing(supersede)
+    return await _noted(database, caller, name, key, order, "version", notebook.supersede)
 
 
 @router.post(
@@ -151,15 +157,32 @@ async def supersede_plan(
     responses=documented(*_BODY, kinds.NOT_FOUND, kinds.CONFLICT, kinds.UNAVAILABLE),
 )
 async def roll_back_plan(
-    name: JobName, order: RollBackOrder, caller: CurrentCaller, database: CurrentDatabase, key: IdempotencyKey = None
+    name: JobName,
+    order: Annotated[RollBackOrder, Body(openapi_examples={"to the first": {"value": _BACK}})],
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    key: IdempotencyKey = None,
 ) -> JobDetail:
     """Let a job follow an earlier version's plan again, as a new version: history only grows."""
+    return await _noted(database, caller, name, key, order, "roll-back", notebook.roll_back)
 
-    def back(work: Repositories) -> JobDetail:
-        once(work, caller, key, f"roll-back of {name}", order, lambda: notebook.roll_back(work, caller, name, order))
+
+async def _noted(
+    database: Database,
+    caller: Caller,
+    name: str,
+    key: str | None,
+    order: Order,
+    what: str,
+    note: Callable[[Repositories, Caller, str, Order], str],
+) -> JobDetail:
+    """Write a job's next version, once per key; the job as it is then."""
+
+    def write(work: Repositories) -> JobDetail:
+        once(work, caller, key, f"{what} of {name}", order, lambda: note(work, caller, name, order))
         return notebook.told(work, caller, name)
 
-    return await database.writing(back)
+    return await database.writing(write)
 
 
 def _whole(work: Repositories, caller: Caller, plan_id: str) -> tuple[Plan, tuple[Measurement, ...]]:

@@ -11,12 +11,13 @@ from service.dependencies import CurrentDatabase, IdempotencyKey
 from service.errors import NotFound
 from service.idempotency import once
 from service.measuring import Measurement, MeasurementOrder, Outcome
-from service.paging import Cursor, PageCursor, Paged
+from service.paging import CreatedWhen, Cursor, PageCursor, Paged
 from service.problems import documented
 from service.reading import StrictRoute
 from service.routes.plans import PlanId
 from service.storage.database import Database
 from service.storage.repositories import Repositories
+from service.storage.repositories.base import Created
 
 router = APIRouter(prefix="/v1", tags=["measurements"], route_class=StrictRoute)
 EXAMPLE = {
@@ -63,10 +64,10 @@ async def add_measurement(
 
 @router.get("/plans/{plan_id}/measurements", responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE))
 async def list_measurements_of_plan(
-    plan_id: PlanId, caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor
+    plan_id: PlanId, caller: CurrentCaller, database: CurrentDatabase, cursor: PageCursor, created: CreatedWhen
 ) -> MeasurementPage:
     """What runs of one plan measured, newest first, beside what it predicted."""
-    return await _page(database, caller, cursor, plan_id=plan_id)
+    return await _page(database, caller, cursor, created, plan_id=plan_id)
 
 
 @router.get("/measurements", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
@@ -74,11 +75,12 @@ async def list_measurements(
     caller: CurrentCaller,
     database: CurrentDatabase,
     cursor: PageCursor,
+    created: CreatedWhen,
     plan_id: Annotated[str | None, Query(max_length=64)] = None,
     outcome: Outcome | None = None,
 ) -> MeasurementPage:
     """Measurements of all plans, newest first."""
-    return await _page(database, caller, cursor, plan_id=plan_id, outcome=outcome, must_exist=False)
+    return await _page(database, caller, cursor, created, plan_id=plan_id, outcome=outcome, must_exist=False)
 
 
 @router.get("/measurements/{measurement_id}", responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE))
@@ -100,6 +102,7 @@ async def _page(
     database: Database,
     caller: Caller,
     cursor: Cursor,
+    created: Created,
     *,
     plan_id: str | None,
     outcome: Outcome | None = None,
@@ -109,7 +112,12 @@ async def _page(
         if must_exist and work.plans.content(caller.project_id, plan_id or "") is None:
             raise NotFound("no finished plan of this id is known")
         page = work.measurements.page(
-            caller.project_id, plan_id=plan_id, outcome=outcome, after=cursor.after, size=cursor.size
+            caller.project_id,
+            plan_id=plan_id,
+            outcome=outcome,
+            created=created,
+            after=cursor.after,
+            size=cursor.size,
         )
         return measuring.with_predictions(work, caller, list(page.rows)), page.next_after
 

@@ -16,11 +16,12 @@ from service import registry
 from service.callers import Caller, CurrentCaller
 from service.dependencies import CurrentDatabase, IdempotencyKey
 from service.idempotency import once
+from service.paging import PageCursor, Paged, Text
 from service.problems import documented
 from service.reading import StrictRoute
 from service.registry import ModelOrder
-from service.routes.devices import Text
 from service.storage.repositories import Repositories
+from service.storage.tables import Registration
 
 router = APIRouter(prefix="/v1/models", tags=["catalogue"], route_class=StrictRoute)
 ModelName = Annotated[str, Path(max_length=200)]
@@ -55,22 +56,31 @@ class ModelSummary(BaseModel):
     vocab_size: int
 
 
+class ModelPage(Paged):
+    """Models, by name."""
+
+    items: tuple[ModelSummary, ...]
+
+
 @router.get("", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
-async def list_models(caller: CurrentCaller, database: CurrentDatabase, text: Text = "") -> list[ModelSummary]:
+async def list_models(
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    cursor: PageCursor,
+    text: Text = "",
+    origin: Literal["catalogue", "project"] | None = None,
+) -> ModelPage:
     """Models of the catalogue and of the project, by name."""
 
-    def look(work: Repositories) -> list[ModelSummary]:
-        own = [
-            _summary(resolve_model(ModelRequest.model_validate(row.content)), row.name, "project")
-            for row in work.registrations.all(caller.project_id, "model")
-            if text.lower() in row.name
-        ]
-        shipped = [
-            _summary(catalog.model(name), name, "catalogue") for name in catalog.models() if text.lower() in name
-        ]
-        return own + shipped
+    def look(work: Repositories) -> tuple[tuple[ModelSummary, ...], str | None]:
+        own = work.registrations.names(caller.project_id, "model") if origin != "catalogue" else ()
+        shipped = catalog.models() if origin != "project" else ()
+        names, after = cursor.some((*own, *shipped), text)
+        rows = work.registrations.of(caller.project_id, "model", names)
+        return tuple(_of_row(rows[name]) if name in rows else _summary(catalog.model(name)) for name in names), after
 
-    return await database.reading(look)
+    items, after = await database.reading(look)
+    return ModelPage(items=items, next_page_token=cursor.next(after))
 
 
 @router.post("", status_code=201, responses=documented(*_BODY, kinds.UNAVAILABLE))
@@ -107,18 +117,23 @@ async def forget_model(name: ModelName, caller: CurrentCaller, database: Current
 def _one(work: Repositories, caller: Caller, name: str) -> ModelSummary:
     row = work.registrations.get(caller.project_id, "model", name)
     if row is not None:
-        return _summary(resolve_model(ModelRequest.model_validate(row.content)), row.name, "project")
+        return _of_row(row)
     try:
-        spec = catalog.model(name)
+        return _summary(catalog.model(name))
     except UnknownName:
         registry.found(work, caller, "model", name)
         raise
-    return _summary(spec, spec.name, "catalogue")
 
 
-def _summary(spec: ModelSpec, name: str, origin: Literal["catalogue", "project"]) -> ModelSummary:
+def _of_row(row: Registration) -> ModelSummary:
+    return _summary(resolve_model(ModelRequest.model_validate(row.content)), row.name, "project")
+
+
+def _summary(
+    spec: ModelSpec, name: str | None = None, origin: Literal["catalogue", "project"] = "catalogue"
+) -> ModelSummary:
     return ModelSummary(
-        name=name,
+        name=name or spec.name,
         origin=origin,
         parameters=total_parameters(spec),
         model_type=spec.model_type,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from planner.plan import Plan, Status
 from service import problem_kinds as kinds
@@ -20,7 +20,7 @@ from service.dependencies import (
     PreferredWait,
     RequestId,
 )
-from service.paging import Cursor, PageCursor, Paged
+from service.paging import CreatedWhen, Cursor, PageCursor, Paged
 from service.problems import documented
 from service.reading import PlanBody, StrictRoute
 from service.solving.service import View
@@ -97,17 +97,19 @@ async def _filters(
     status: Status | None = None,
     model: Annotated[str | None, Query(max_length=200, description="name of the model")] = None,
     tag: Annotated[str | None, Query(max_length=200)] = None,
-    created_after: AwareDatetime | None = None,
-    created_before: AwareDatetime | None = None,
+    *,
+    created: CreatedWhen,
 ) -> Filters:
     return Filters(
         state=state,
         status=status,
         model=model,
         tag=tag,
-        created_after=created_after,
-        created_before=created_before,
+        created=created,
     )
+
+
+PlanFilters = Annotated[Filters, Depends(_filters)]
 
 
 @router.get("", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
@@ -115,7 +117,7 @@ async def list_plans(
     caller: CurrentCaller,
     database: CurrentDatabase,
     cursor: PageCursor,
-    filters: Annotated[Filters, Depends(_filters)],
+    filters: PlanFilters,
 ) -> PlanPage:
     """Plans and those that are being made, newest first."""
     return await page_of(caller, database, cursor, filters)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, insert, or_, select
 
-from service.storage.repositories.base import Page, Repository
+from service.storage.repositories.base import ALWAYS, Created, Page, Repository
 from service.storage.tables import ApiKey, AuditEntry, Project
 
 
@@ -87,6 +87,20 @@ class Audit(Repository):
         names = [column.key for column in AuditEntry.__table__.columns]
         self._session.execute(insert(AuditEntry), [{name: getattr(row, name) for name in names} for row in entries])
 
-    def page(self, project_id: str, *, after: str | None, size: int) -> Page[AuditEntry]:
+    def page(
+        self,
+        project_id: str,
+        *,
+        caller: str | None = None,
+        action: str | None = None,
+        status: int | None = None,
+        created: Created = ALWAYS,
+        after: str | None,
+        size: int,
+    ) -> Page[AuditEntry]:
         """Entries, newest first."""
-        return self._page(select(AuditEntry).where(AuditEntry.project_id == project_id), AuditEntry.id, after, size)
+        query = created.of(select(AuditEntry).where(AuditEntry.project_id == project_id), AuditEntry.created_at)
+        for column, wanted in ((AuditEntry.caller, caller), (AuditEntry.action, action), (AuditEntry.status, status)):
+            if wanted is not None:
+                query = query.where(column == wanted)
+        return self._page(query, AuditEntry.id, after, size)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from datetime import datetime
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Row as Found
 from sqlalchemy import Select
@@ -11,6 +12,22 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 Row = TypeVar("Row")
 SNAPSHOT: Final = "meshwright_snapshot"
 """Key of `Session.info`: what was asked in a transaction that sees one instant. Missing: it may see changes."""
+
+
+class Created(NamedTuple):
+    """When rows were made that are listed."""
+
+    after: datetime | None = None
+    before: datetime | None = None
+
+    def of(self, query: Select[Row], made: InstrumentedAttribute[datetime]) -> Select[Row]:
+        """The rows of `query` that were made then."""
+        if self.after is not None:
+            query = query.where(made > self.after)
+        return query if self.before is None else query.where(made < self.before)
+
+
+ALWAYS: Final = Created()
 
 
 @dataclass(frozen=True, slots=True)

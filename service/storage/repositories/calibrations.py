@@ -2,7 +2,7 @@
 
 from sqlalchemy import bindparam, or_, select
 
-from service.storage.repositories.base import Page, Repository
+from service.storage.repositories.base import ALWAYS, Created, Page, Repository
 from service.storage.tables import CalibrationVersion
 
 _ROW = CalibrationVersion.__table__.c
@@ -32,7 +32,10 @@ class Calibrations(Repository):
         row = self._first(_NEWEST, project_id=project_id)
         return None if row is None else str(row.id)
 
-    def page(self, project_id: str, *, after: str | None, size: int) -> Page[CalibrationVersion]:
+    def page(
+        self, project_id: str, *, created: Created = ALWAYS, after: str | None, size: int
+    ) -> Page[CalibrationVersion]:
         """Versions, newest first."""
         mine = or_(CalibrationVersion.project_id == project_id, CalibrationVersion.project_id.is_(None))
-        return self._page(select(CalibrationVersion).where(mine), CalibrationVersion.id, after, size)
+        query = created.of(select(CalibrationVersion).where(mine), CalibrationVersion.created_at)
+        return self._page(query, CalibrationVersion.id, after, size)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, func, select
 
-from service.storage.repositories.base import Page, Repository
+from service.storage.repositories.base import ALWAYS, Created, Page, Repository
 from service.storage.tables import Job, JobVersion, Tag
 
 
@@ -34,9 +34,14 @@ class History(Repository):
         """The job of a name."""
         return self._session.scalar(select(Job).where(Job.project_id == project_id, Job.name == name))
 
-    def jobs(self, project_id: str, *, after: str | None, size: int) -> Page[Job]:
-        """Jobs, newest first."""
-        return self._page(select(Job).where(Job.project_id == project_id), Job.id, after, size)
+    def jobs(
+        self, project_id: str, *, text: str = "", created: Created = ALWAYS, after: str | None, size: int
+    ) -> Page[Job]:
+        """Jobs whose name contains `text`, newest first."""
+        query = created.of(select(Job).where(Job.project_id == project_id), Job.created_at)
+        if text:
+            query = query.where(Job.name.contains(text.lower(), autoescape=True))
+        return self._page(query, Job.id, after, size)
 
     def add_job(self, job: Job) -> None:
         """Begin a job."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
-from service.storage.repositories.base import Page, Repository
+from service.storage.repositories.base import ALWAYS, Created, Page, Repository
 from service.storage.tables import StoredMeasurement
 
 
@@ -27,10 +27,18 @@ class Measurements(Repository):
         return self._session.scalars(select(StoredMeasurement).where(*own).order_by(StoredMeasurement.id)).all()
 
     def page(
-        self, project_id: str, *, plan_id: str | None, outcome: str | None, after: str | None, size: int
+        self,
+        project_id: str,
+        *,
+        plan_id: str | None,
+        outcome: str | None,
+        created: Created = ALWAYS,
+        after: str | None,
+        size: int,
     ) -> Page[StoredMeasurement]:
         """Measurements, newest first."""
         query = select(StoredMeasurement).where(StoredMeasurement.project_id == project_id)
+        query = created.of(query, StoredMeasurement.created_at)
         if plan_id is not None:
             query = query.where(StoredMeasurement.plan_id == plan_id)
         if outcome is not None:

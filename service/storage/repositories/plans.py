@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, select
 
-from service.storage.repositories.base import Page, Repository
+from service.storage.repositories.base import ALWAYS, Created, Page, Repository
 from service.storage.tables import StoredPlan
 
 Kinds = tuple[str, ...]
@@ -62,10 +62,19 @@ class Plans(Repository):
         return None if row is None else Content(*tuple(row)[:-1])
 
     def page(
-        self, project_id: str, kind: str, *, status: str | None, model: str | None, after: str | None, size: int
+        self,
+        project_id: str,
+        kind: str,
+        *,
+        status: str | None,
+        model: str | None,
+        created: Created = ALWAYS,
+        after: str | None,
+        size: int,
     ) -> Page[StoredPlan]:
         """Answers of a kind, newest first."""
         query = select(StoredPlan).where(StoredPlan.project_id == project_id, StoredPlan.kind == kind)
+        query = created.of(query, StoredPlan.created_at)
         if status is not None:
             query = query.where(StoredPlan.status == status)
         if model is not None:

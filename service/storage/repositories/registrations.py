@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from sqlalchemy import bindparam, delete, select
 
-from service.storage.repositories.base import Page, Repository
+from service.storage.repositories.base import Repository
 from service.storage.tables import Registration
 
 Kind = Literal["model", "cluster"]
@@ -37,15 +37,12 @@ class Registrations(Repository):
         own = (Registration.project_id == project_id, Registration.kind == kind, Registration.name == name)
         return self._session.execute(delete(Registration).where(*own).returning(Registration.name)).first() is not None
 
-    def all(self, project_id: str, kind: Kind) -> Sequence[Registration]:
-        """All, by name."""
+    def names(self, project_id: str, kind: Kind) -> Sequence[str]:
+        """All names; what they stand for may be large."""
         own = (Registration.project_id == project_id, Registration.kind == kind)
-        return self._session.scalars(select(Registration).where(*own).order_by(Registration.name)).all()
+        return self._session.scalars(select(Registration.name).where(*own).order_by(Registration.name)).all()
 
-    def page(self, project_id: str, kind: Kind, *, after: str | None, size: int) -> Page[Registration]:
-        """Some, by name."""
-        query = select(Registration).where(Registration.project_id == project_id, Registration.kind == kind)
-        if after is not None:
-            query = query.where(Registration.name > after)
-        rows = self._session.scalars(query.order_by(Registration.name).limit(size + 1)).all()
-        return Page(rows[:size], rows[size - 1].name if len(rows) > size else None)
+    def of(self, project_id: str, kind: Kind, names: Sequence[str]) -> dict[str, Registration]:
+        """Some, by their names."""
+        own = (Registration.project_id == project_id, Registration.kind == kind, Registration.name.in_(names))
+        return {row.name: row for row in self._session.scalars(select(Registration).where(*own))}

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, func, or_, select, text, update
 from sqlalchemy.engine import CursorResult
 
 from service.storage.dialects import epoch_now, unlocked
-from service.storage.repositories.base import Page, Repository
+from service.storage.repositories.base import ALWAYS, Created, Page, Repository
 from service.storage.tables import LIVE, Solve, StoredPlan, Tag, now
 
 
@@ -22,8 +21,7 @@ class Filters:
     status: str | None = None
     model: str | None = None
     tag: str | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
+    created: Created = ALWAYS
 
 
 class Held(NamedTuple):
@@ -154,10 +152,7 @@ def _filtered(project_id: str, filters: Filters) -> Select[Solve]:
         query = query.where(Solve.state == filters.state)
     if filters.model is not None:
         query = query.where(Solve.model == filters.model)
-    if filters.created_after is not None:
-        query = query.where(Solve.created_at > filters.created_after)
-    if filters.created_before is not None:
-        query = query.where(Solve.created_at < filters.created_before)
+    query = filters.created.of(query, Solve.created_at)
     if filters.status is not None:
         query = query.join(StoredPlan, StoredPlan.id == Solve.id).where(StoredPlan.status == filters.status)
     if filters.tag is not None:

@@ -63,9 +63,9 @@ def test_every_kind_of_problem_has_its_page() -> None:
 
 def test_the_catalogue_is_listed_by_name() -> None:
     with client() as http:
-        models = {model["name"]: model for model in http.get("/v1/models").json()}
+        models = {model["name"]: model for model in http.get("/v1/models?page_size=200").json()["items"]}
         assert models["llama-2-7b"]["parameters"] == 6738415616
-        devices = {device["name"] for device in http.get("/v1/devices", params={"text": "A100"}).json()}
+        devices = {device["name"] for device in http.get("/v1/devices", params={"text": "A100"}).json()["items"]}
         assert "a100-sxm-80gb" in devices
         assert not any("h100" in name for name in devices)
 

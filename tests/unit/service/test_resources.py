@@ -167,7 +167,7 @@ def test_a_registered_model_is_planned_by_its_name() -> None:
         assert made.status_code == 201, made.text
         assert (made.json()["origin"], made.json()["hidden_size"]) == ("project", 1024)
         assert http.get("/v1/models/lab-tiny").json() == made.json()
-        assert [m["name"] for m in http.get("/v1/models", params={"text": "lab-"}).json()] == ["lab-tiny"]
+        assert [m["name"] for m in http.get("/v1/models", params={"text": "lab-"}).json()["items"]] == ["lab-tiny"]
         planned(http, model={"preset": "lab-tiny"})
         assert pool.tasks[0].request.model.architecture == MODEL
         assert http.post("/v1/models", json={"name": "lab-tiny", "architecture": MODEL}).status_code == 409
@@ -197,6 +197,31 @@ def test_a_request_may_name_a_cluster() -> None:
         assert bad.status_code == 422
         assert http.delete("/v1/clusters/lab").status_code == 204
         assert http.get(place).status_code == 200
+
+
+def test_every_list_is_paged_and_filtered() -> None:
+    with client() as http:
+        devices = [item["name"] for item in pages(http, "/v1/devices", size=7)]
+        assert devices == sorted(set(devices))
+        assert "a100-sxm-80gb" in devices
+        http.post("/v1/models", json={"name": "lab-tiny", "architecture": MODEL})
+        names = [item["name"] for item in pages(http, "/v1/models", size=7)]
+        assert names == sorted(set(names))
+        assert {"lab-tiny", "llama-2-7b"} < set(names)
+        assert [item["name"] for item in pages(http, "/v1/models?origin=project")] == ["lab-tiny"]
+        assert "lab-tiny" not in [item["name"] for item in pages(http, "/v1/models?origin=catalogue", size=50)]
+        plan = planned(http).rpartition("/")[2]
+        for name in ("run_a", "run-b", "runxa"):
+            assert http.post("/v1/jobs", json={"name": name, "plan_id": plan}).status_code == 201
+            assert http.post("/v1/clusters", json={"name": name, **JOB["cluster"]}).status_code == 201
+        for what in ("jobs", "clusters"):
+            assert {item["name"] for item in pages(http, f"/v1/{what}?text=N_A")} == {"run_a"}, "_ means itself"
+        later, sooner = "created_after=2100-01-01T00:00:00Z", "created_before=2100-01-01T00:00:00Z"
+        for what in ("plans", "jobs", "calibrations"):
+            assert pages(http, f"/v1/{what}?{later}") == []
+            assert pages(http, f"/v1/{what}?{sooner}")
+        assert pages(http, f"/v1/frontiers?status=optimal&model=gpt2&{sooner}") == []
+        assert http.get("/v1/measurements?created_after=yesterday").status_code == 422
 
 
 def test_devices_have_addresses() -> None:
