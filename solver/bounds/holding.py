@@ -10,6 +10,7 @@ is what the stage holds at most. Where the stages together hold less than the mo
 layer kinds, the others count by what they cost at the prices chosen for the most frequent one.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,10 +20,11 @@ from cost_models.arrays import FloatArray
 from solver.bounds import offload
 from solver.bounds.batch import Batch, is_free
 from solver.bounds.free import counts_of
+from solver.bounds.given import given_bound
 from solver.bounds.offload import Level
 from solver.bounds.quick import least_total, quick_tail
-from solver.bounds.stage import FULL, NONE, SELECTIVE, work
-from solver.bounds.ways import ANYHOW, Way, ways
+from solver.bounds.stage import FULL
+from solver.bounds.ways import ANYHOW, Way, modes, ways, working
 from solver.space import BoolArray
 
 SLACK = 1e-9
@@ -30,19 +32,14 @@ SLACK = 1e-9
 
 
 def somehow(batch: Batch, limit: FloatArray) -> BoolArray:
-    """Rows that could be within `limit` if every stage recomputed as it liked and offload cost nothing. (n,)
-
-    Rows whose layers are given pass: their tables are no larger than this test.
-    """
-    if batch.shape.fixed:
-        return np.ones(len(batch), dtype=bool)
+    """Rows that could be within `limit` if every stage recomputed as it liked. (n,)"""
     return within(batch, limit, ANYHOW, offload.merged(batch.shape))
 
 
 def may_win(batch: Batch, limit: FloatArray) -> BoolArray:
     """Rows that some way to recompute could bring within `limit`, as far as this test sees. (n,)"""
     possible = somehow(batch, limit)
-    if batch.shape.fixed or is_free(batch.shape):
+    if is_free(batch.shape):
         return possible
     found, level = np.zeros(len(batch), dtype=bool), offload.merged(batch.shape)
     for way in ways(batch.shape):
@@ -57,6 +54,8 @@ def within(batch: Batch, limit: FloatArray, way: Way, level: Level) -> BoolArray
 
     With any of the way's counts.
     """
+    if batch.shape.fixed:
+        return given_bound(batch, way) <= limit
     counts = np.ravel(way.count)
     total = np.atleast_2d(least_total(batch, way.counting(counts[:, None])))
     left = limit - batch.shape.virtual * quick_tail(batch, level) - total
@@ -75,11 +74,6 @@ class _Holding:
     batch: Batch
     way: Way
     level: Level
-
-    @property
-    def _modes(self) -> tuple[int, ...]:
-        known = {"mode": (self.way.mode,), "count": (NONE,), "equal": (NONE, FULL)}
-        return known.get(self.way.kind, (NONE, SELECTIVE, FULL))
 
     @property
     def _count(self) -> FloatArray:
@@ -103,18 +97,8 @@ class _Holding:
         memory = self.batch.memory
         freed = self.batch.shape.num_layers if self.level.everything else self.level.high
         saved = freed * memory.offload_saving.max(axis=-1)
-        room: FloatArray = (memory.capacity + saved)[..., None] - memory.constant - self._working()
+        room: FloatArray = (memory.capacity + saved)[..., None] - memory.constant - working(self.batch, self.way)
         return room
-
-    def _working(self) -> FloatArray:
-        """Least working set of the modes that a stage may show. (n, S, I)"""
-        if self.way.kind == "mode":
-            alone: FloatArray = work(self.batch, self.way.mode, self.way.mode)[..., 0]
-            return alone
-        if self.way.kind == "count":
-            return np.minimum(work(self.batch, NONE, FULL), work(self.batch, FULL, FULL))[..., 0]
-        least: FloatArray = self.batch.memory.working.min(axis=-1)
-        return least
 
     def _most(self, time: FloatArray, room: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Layers of the most frequent kind that each stage holds at most; what each kind counts. (n, S), (n, J)"""
@@ -148,17 +132,16 @@ class _Holding:
         yield one, zero
         yield zero, one
         time = self.batch.time.layer[:, :, self._major]
-        for r, less in enumerate(self._modes):
-            for more in self._modes[r + 1 :]:
-                saved = memory[..., less] - memory[..., more]
-                added = np.broadcast_to((time[..., more] - time[..., less])[..., None], saved.shape)
-                yield np.maximum(saved, 0), np.maximum(added, 0)
+        for less, more in itertools.combinations(modes(self.way), 2):
+            saved = memory[..., less] - memory[..., more]
+            added = np.broadcast_to((time[..., more] - time[..., less])[..., None], saved.shape)
+            yield np.maximum(saved, 0), np.maximum(added, 0)
 
     def _costs(self, y: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Cost of a layer by kind at these prices; what the stage's recomputed layers add. (n, S, I, J), (n, S, I)"""
         time, memory = self.batch.time.layer[:, :, None], self.batch.memory.layer
         cost = y[..., None, None] * time + z[..., None, None] * memory
-        by_kind = cost[..., list(self._modes)].min(axis=-1)
+        by_kind = cost[..., list(modes(self.way))].min(axis=-1)
         if self.way.kind != "count":
             return by_kind, np.zeros(y.shape)
         # The number of recomputed layers is given; its price makes them cost as much as the others.

@@ -7,7 +7,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray
 from solver.bounds import covering, stage
-from solver.bounds.batch import Shape, is_free, windows
+from solver.bounds.batch import Batch, Shape, is_free, windows
 from solver.bounds.stage import FULL, NONE, SELECTIVE, CountRange, StageTime, Tables
 from solver.layout import ONE_MODE
 
@@ -41,6 +41,23 @@ def ways(shape: Shape) -> tuple[Way, ...]:
     if shape.fixed:
         return (*plain, Way("mode", FULL), Way("equal"))
     return (*plain, Way("count", FULL, np.arange(1, shape.num_layers // shape.stages + 1)))
+
+
+def modes(way: Way) -> tuple[int, ...]:
+    """Modes that layers may be in under a way, beside those of a given count."""
+    known = {"mode": (way.mode,), "count": (NONE,), "equal": (NONE, FULL)}
+    return known.get(way.kind, (NONE, SELECTIVE, FULL))
+
+
+def working(batch: Batch, way: Way) -> FloatArray:
+    """Least working set of the modes that a stage may show under a way. (n, S, I) [KiB]"""
+    if way.kind == "mode":
+        alone: FloatArray = stage.work(batch, way.mode, way.mode)[..., 0]
+        return alone
+    if way.kind == "count":
+        return np.minimum(stage.work(batch, NONE, FULL), stage.work(batch, FULL, FULL))[..., 0]
+    least: FloatArray = batch.memory.working.min(axis=-1)
+    return least
 
 
 def patterns(shape: Shape) -> tuple[tuple[int, ...], ...]:
