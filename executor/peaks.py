@@ -173,8 +173,7 @@ def tracked() -> Iterator[TrackedStep]:
     with tracker:
         yield outcome
     snapshot = tracker.get_tracker_snapshot("peak")
-    seen = sum(int(kinds["Total"]) for device, kinds in snapshot.items() if device.type == "cpu")
-    outcome.peak_bytes = seen + _reducer_bytes()
+    outcome.peak_bytes = sum(int(kinds["Total"]) for device, kinds in snapshot.items() if device.type == "cpu")
 
 
 def _total_tracker() -> Any:
@@ -183,9 +182,29 @@ def _total_tracker() -> Any:
     The statistics by module forbid a second micro-batch in a step, and their split is wrong for DeepSpeed's flat
     partitions; without them a step is several times faster and its total the same.
     """
-    from torch.distributed._tools.mem_tracker import MemTracker
+    import torch
+    from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
+    from torch.utils._pytree import tree_leaves
 
     class TotalTracker(MemTracker):  # type: ignore[misc]  # torch's types are not followed
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func._schema.is_mutable:
+                self._find_hidden(tree_leaves((args, kwargs)))
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+        def _find_hidden(self, leaves: list[Any]) -> None:
+            """What is written to and was never seen has been there all along, held in C++ alone: the buckets of
+            DistributedDataParallel. The peak so far was higher by it.
+            """
+            for tensor in leaves:
+                if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+                    continue
+                if tensor.device.type == "cpu" and self._WINFO.get(tensor.untyped_storage()) is None:
+                    self._track(_MemRefType.OTH, tensor)
+                    if tensor.device in self._peak_mem:
+                        self._peak_mem[tensor.device] += tensor.untyped_storage().nbytes()
+                        self._peak_mem_snap[tensor.device]["Total"] = self._peak_mem[tensor.device]
+
         def _update_peak_stats(self, peak_state: Any) -> None:
             for device, snapshot in self._curr_mem_snap.items():
                 if self._peak_mem.get(device, 0) < snapshot["Total"]:
@@ -215,23 +234,6 @@ def _live_tensors() -> list[Any]:
                 if tensor is not None and tensor.layout is torch.strided and tensor.device.type == "cpu":
                     found.setdefault(tensor.untyped_storage()._cdata, tensor)
     return list(found.values())
-
-
-def _reducer_bytes() -> int:
-    """Gradient buckets of DistributedDataParallel, which live in C++ where no Python object shows them. [bytes]
-
-    They hold every trained parameter once, beside the gradients unless those are views of them.
-    Source: torch `csrc/distributed/c10d/reducer.cpp`, Reducer::initialize_buckets.
-    """
-    from torch.nn.parallel import DistributedDataParallel
-
-    return sum(
-        parameter.numel() * parameter.element_size()
-        for module in gc.get_objects()
-        if issubclass(type(module), DistributedDataParallel) and not module.gradient_as_bucket_view
-        for parameter in module.parameters()
-        if parameter.requires_grad
-    )
 
 
 def _toy_step() -> None:
