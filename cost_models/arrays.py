@@ -26,6 +26,22 @@ def round_up(value: Any, multiple: Any) -> Any:
     return ceil_div(value, multiple) * multiple
 
 
+def by_candidate(n: int, *shape: int) -> FloatArray:
+    """Room for a table of shape `(n, *shape)` in which the candidates of a coefficient lie next to each other.
+
+    Formulas fill it coefficient by coefficient, tests reduce it over coefficients: each a run through memory.
+    """
+    return np.empty((*reversed(shape), n)).T
+
+
+def taken(table: FloatArray, index: Any) -> FloatArray:
+    """The candidates of a table at `index` (integers, a mask or a slice), laid out as `by_candidate` does."""
+    if isinstance(index, slice):
+        return table[index]
+    at = np.asarray(index)
+    return np.take(table.T, np.flatnonzero(at) if at.dtype == bool else at, axis=-1).T
+
+
 def choose(condition: Any, chosen: Any, other: Any) -> Any:
     """`numpy.where`, several times as fast where the condition is one truth value and not an array of them."""
     if isinstance(condition, bool | np.bool_):

@@ -46,8 +46,9 @@ class Strategy:
         return int(np.size(self.tensor_parallel))
 
     def take(self, index: Any) -> Self:
-        """The rows at `index` (integers, a slice or a mask)."""
-        return type(self)(**{f.name: np.asarray(getattr(self, f.name))[index] for f in fields(self)})
+        """The rows at `index` (integers, a slice or a mask). What is one number for all rows stays it."""
+        columns = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
+        return type(self)(**{name: c[index] if c.ndim else c[()] for name, c in columns.items()})
 
     def row(self, index: int) -> Self:
         """Row `index` as a scalar strategy of ints."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cost_models.arrays import FloatArray, IntArray
+from cost_models.arrays import FloatArray, IntArray, taken
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.strategy import Strategy
@@ -22,7 +22,7 @@ class _Rows:
         shared: frozenset[str] = getattr(self, "SHARED", frozenset())
         return type(self)(
             **{
-                f.name: getattr(self, f.name) if f.name in shared else getattr(self, f.name)[index]
+                f.name: getattr(self, f.name) if f.name in shared else taken(getattr(self, f.name), index)
                 for f in fields(self)  # type: ignore[arg-type]
             }
         )

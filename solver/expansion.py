@@ -20,14 +20,14 @@ FIRST_CHUNK, CHUNK, GROWTH = 600, 16_000, 4
 class Expansion:
     """Topologies by ascending floor, expanded as far as they can still win; more of them when the standing worsens."""
 
-    def __init__(self, question: Question, *, most: int = CHUNK) -> None:
+    def __init__(self, question: Question, *, most: int | None = None) -> None:
         """`most`: rows priced at once, at last."""
         self.question = question
         floors, owner, topology = _floors(question)
         order = np.argsort(floors, kind="stable")
         self.floors, self.owner, self.topology = floors[order], owner[order], topology[order]
         self.place = order
-        self.position, self.size, self.most = 0, FIRST_CHUNK, most
+        self.position, self.size, self.most = 0, FIRST_CHUNK, most or CHUNK
         self.widths = np.array([space.legal.sum() / max(space.size, 1) for space in question.spaces])
         self.twins = [twin_features(space) for space in question.spaces]
 
@@ -66,8 +66,8 @@ def _floors(question: Question) -> tuple[FloatArray, IntArray, IntArray]:
     if question.goal != "time" or not question.pruning.topology_floor or few:
         legal = [space.legal.any(axis=1) for space in question.spaces]
         return np.where(np.concatenate([*legal, np.zeros(0, dtype=bool)]), 0.0, np.inf), owner, topology
-    floors, strategy = topology_floors(question.problem, question.prices, question.spaces)
-    return floors * question.objective.weights(strategy), owner, topology
+    weights = question.objective.weights
+    return topology_floors(question.problem, question.prices, question.spaces, weights), owner, topology
 
 
 def _tested(question: Question, standing: Standing, rows: Rows, twins: list[IntArray]) -> Iterator[Group]:

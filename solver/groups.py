@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -132,37 +132,60 @@ class Group:
 
 def grouped(problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray) -> Iterator[Group]:
     """Groups of rows of equal shape."""
-    s = rows.strategy
-    interval = np.asarray(s.recompute_interval) > 1
-    abilities, offloads = rows.abilities, rows.offloads
-    fixed_pp1 = np.asarray(s.pipeline_parallel) == 1
-    keys = np.stack(
-        [
-            s.pipeline_parallel,
-            s.virtual_pipeline_stages,
-            abilities["even"] | fixed_pp1,
-            abilities["spread"],
-            abilities["mixed"],
-            abilities["recompute"],
-            np.where(offloads, abilities["offload"], 0),
-            offloads,
-            interval,
-        ],
-        axis=1,
-    )
-    shapes, where = np.unique(keys, axis=0, return_inverse=True)
-    for k, key in enumerate(shapes.tolist()):
-        at = np.nonzero(where.ravel() == k)[0]
+    shapes, which, sizes = np.unique(_shape_keys(rows), return_inverse=True, return_counts=True)
+    order = np.argsort(which, kind="stable")
+    # Together once, so that each group is a slice.
+    rows, max_time, least = rows.take(order), max_time[order], least[order]
+    memory, simple = {pool: table.take(order) for pool, table in memory.items()}, simplicity(rows.strategy)
+    stop = 0
+    for key, size in zip(shapes.tolist(), sizes.tolist(), strict=True):
+        start, stop = stop, stop + size
+        at = slice(start, stop)
         mine = {pool: table.take(at) for pool, table in memory.items()}
-        yield _group(problem, rows.take(at), mine, max_time[at], least[at], [int(x) for x in key])
+        yield Group(
+            problem=problem,
+            shape=_shape(problem, key),
+            rows=rows.take(at),
+            memory=mine,
+            max_time=max_time[at],
+            least=least[at],
+            simplicity=simple[at],
+        )
 
 
-def _group(
-    problem: Problem, rows: Rows, memory: Memories, max_time: FloatArray, least: FloatArray, key: list[int]
-) -> Group:
-    stages, virtual, even, uneven, mixed, recompute, offload, offloads, interval = key
+_RADIX: Final = (1 << 20, 1 << 10, 2, 2, 2, 8, 8, 2, 2)
+"""More than the values of each part of a shape, in the order of `_shape_keys`."""
+
+
+def _shape_keys(rows: Rows) -> IntArray:
+    """One number for the shape of each row; shapes ascend with it. (n,)"""
+    s, abilities, offloads = rows.strategy, rows.abilities, rows.offloads
+    columns = (
+        np.asarray(s.pipeline_parallel),
+        np.asarray(s.virtual_pipeline_stages),
+        abilities["even"] | (np.asarray(s.pipeline_parallel) == 1),
+        abilities["spread"],
+        abilities["mixed"],
+        abilities["recompute"],
+        np.where(offloads, abilities["offload"], 0),
+        offloads,
+        np.asarray(s.recompute_interval) > 1,
+    )
+    key = np.zeros(len(rows), dtype=np.int64)
+    for column, radix in zip(columns, _RADIX, strict=True):
+        key = key * radix + column
+    return key
+
+
+def _shape(problem: Problem, key: int) -> Shape:
+    """The shape of a key."""
+    parts = []
+    for radix in reversed(_RADIX):
+        key, part = divmod(key, radix)
+        parts.append(part)
+    stages, virtual, even, uneven, mixed, recompute, offload, offloads, interval = reversed(parts)
     model = problem.job.model
-    shape = Shape(
+    return Shape(
         stages=stages,
         virtual=virtual,
         order=stage_order(model, stages, virtual),
@@ -174,13 +197,4 @@ def _group(
         offload=offload,
         offloads=bool(offloads),
         needs_full=bool(interval),
-    )
-    return Group(
-        problem=problem,
-        shape=shape,
-        rows=rows,
-        memory=memory,
-        max_time=max_time,
-        least=least,
-        simplicity=simplicity(rows.strategy),
     )

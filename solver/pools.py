@@ -48,13 +48,20 @@ class _Remembered:
         if use != self.use:
             self.use = use
             self.known.clear()
-        return Prices(self._time, self._memory)
+        return Prices(time=self._time, micro_batch=self._micro_batch, memory=self._memory)
 
     def _time(self, job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
         def make() -> TimeTable:
             return self.halves.time(job, strategy, calibration)
 
         found: TimeTable = self._kept(job, ("time", *_columns(strategy)), make)
+        return found
+
+    def _micro_batch(self, job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
+        def make() -> TimeTable:
+            return self.halves.micro_batch(job, strategy, calibration)
+
+        found: TimeTable = self._kept(job, ("micro_batch", *_columns(strategy)), make)
         return found
 
     def _memory(self, job: Job, strategy: Strategy, calibration: Calibration, risk: float) -> MemoryTable:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from cost_models.arrays import FloatArray, IntArray
+from cost_models.arrays import FloatArray, IntArray, taken
 from cost_models.errors import BrokenRule
 from cost_models.schedule import BOTH, FIRST, LAST, MIDDLE, in_flight
 from cost_models.table import MemoryTable, TimeTable
@@ -71,7 +71,7 @@ class IntegerTime:
 
     def take(self, index: Any) -> "IntegerTime":
         """Some of the rows."""
-        return IntegerTime(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        return IntegerTime(**{f.name: taken(getattr(self, f.name), index) for f in fields(self)})
 
 
 def integer_time(time: TimeTable) -> IntegerTime:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class Prices:
     """The two halves of pricing, so that rows beaten on time are never priced in memory."""
 
     time: Callable[[Job, Strategy, Calibration], TimeTable]
+    micro_batch: Callable[[Job, Strategy, Calibration], TimeTable]
+    """Without what comes after the last micro-batch, or with it where that is no less work."""
     memory: Callable[[Job, Strategy, Calibration, float], MemoryTable]
 
 
@@ -46,15 +49,21 @@ def prices(pricing: Pricing | None) -> Prices:
         from cost_models.time import time_table  # noqa: PLC0415
 
         return Prices(
-            time_table, lambda job, strategy, calibration, risk: memory_table(job, strategy, calibration, oom_risk=risk)
+            time=time_table,
+            micro_batch=partial(time_table, tail=False),
+            memory=lambda job, strategy, calibration, risk: memory_table(job, strategy, calibration, oom_risk=risk),
         )
 
     def whole(job: Job, strategy: Strategy, calibration: Calibration, risk: float) -> Table:
         return pricing(job, strategy, calibration, oom_risk=risk)
 
+    def time(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
+        return whole(job, strategy, calibration, 0.01).time
+
     return Prices(
-        lambda job, strategy, calibration: whole(job, strategy, calibration, 0.01).time,
-        lambda job, strategy, calibration, risk: whole(job, strategy, calibration, risk).memory,
+        time=time,
+        micro_batch=time,
+        memory=lambda job, strategy, calibration, risk: whole(job, strategy, calibration, risk).memory,
     )
 
 

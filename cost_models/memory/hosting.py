@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import FloatArray, ceil_div, choose
+from cost_models.arrays import FloatArray, by_candidate, ceil_div, choose
 from cost_models.calibration import Calibration
 from cost_models.memory.activations import boundary_bytes
 from cost_models.memory.host import (
@@ -109,10 +109,10 @@ def host_usable_bytes(pieces: Pieces, calibration: Calibration) -> Any:
 def host_columns(pieces: Pieces, calibration: Calibration) -> dict[str, FloatArray]:
     """The table's host columns."""
     n = len(pieces.setting.strategy)
-    layer = np.empty((n, len(pieces.setting.kinds)))
+    layer = by_candidate(n, len(pieces.setting.kinds))
     for j in range(len(pieces.setting.kinds)):
         layer[:, j] = host_layer_bytes(pieces, j, calibration)
-    constant = np.empty((n, len(STAGE_CLASSES)))
+    constant = by_candidate(n, len(STAGE_CLASSES))
     constant[:] = np.reshape(np.broadcast_to(host_rank_bytes(pieces, calibration), (n,)), (n, 1))
     capacity = np.broadcast_to(host_usable_bytes(pieces, calibration), (n,))
     loading = np.broadcast_to(load_node_bytes(pieces, calibration), (n,))

@@ -1,11 +1,13 @@
 """The memory side of the coefficient table: the terms of `instants`, added up by coefficient for all candidates."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cost_models.arrays import FloatArray
+from cost_models.alike import folded, many, told_apart
+from cost_models.arrays import FloatArray, by_candidate, taken
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.memory.allocator import margin
@@ -55,16 +57,18 @@ def memory_table(
         BrokenRule: oom_risk is no probability.
     """
     facts = facts_of(job.training, frameworks)
-    n, chunk = len(strategy), None
+    rows = Strategy(**{name: np.atleast_1d(getattr(strategy, name)) for name in Strategy.__slots__})
+    few, which = told_apart(seen_by_memory(rows)) if many(rows) else (folded(rows), None)
     table: dict[str, FloatArray] = {}
-    for start in range(0, max(n, 1), _CHUNK):
-        part = strategy.take(slice(start, start + _CHUNK)) if np.ndim(strategy.tensor_parallel) else strategy
-        rows = Strategy(**{name: np.atleast_1d(getattr(part, name)) for name in part.__dataclass_fields__})
-        chunk = _price(Setting(job=job, strategy=rows, frameworks=facts), calibration, oom_risk)
+    for start in range(0, max(len(few), 1), _CHUNK):
+        part = few.take(slice(start, start + _CHUNK))
+        chunk = _price(Setting(job=job, strategy=part, frameworks=facts), calibration, oom_risk)
         for name, value in chunk.items():
             if name not in table:
-                table[name] = np.empty((n, *value.shape[1:]))
+                table[name] = by_candidate(len(few), *value.shape[1:])
             table[name][start : start + len(value)] = value
+    if which is not None:
+        table = {name: taken(value, which) for name, value in table.items()}
     return MemoryTable(
         **table,
         holds_activations=np.array([float(i.holds_activations) for i in INSTANTS]),
@@ -73,14 +77,28 @@ def memory_table(
     )
 
 
+def seen_by_memory(strategy: Strategy) -> Strategy:
+    """The rows without what no coefficient of memory reads: how many micro-batches beyond two, in how many chunks.
+
+    Activations on the host are counted there by micro-batches in flight.
+    """
+    steps, chunks = np.asarray(strategy.gradient_accumulation_steps), np.asarray(strategy.virtual_pipeline_stages)
+    counted: Any = np.asarray(strategy.activation_offload) > 0
+    return replace(
+        strategy,
+        gradient_accumulation_steps=np.where(counted, steps, np.minimum(steps, 2)),
+        virtual_pipeline_stages=np.where(counted, chunks, 1),
+    )
+
+
 def _price(setting: Setting, calibration: Calibration, oom_risk: float) -> dict[str, FloatArray]:
     pieces = Pieces(setting=setting, calibration=calibration)
     n, kinds, classes = len(setting.strategy), range(len(setting.kinds)), range(len(STAGE_CLASSES))
     moments, modes = range(len(INSTANTS)), range(len(RECOMPUTES))
-    constant = np.empty((n, len(classes), len(moments)))
-    layer = np.empty((n, len(kinds), len(moments)))
-    working = np.empty((n, len(classes), len(moments), len(modes)))
-    activation = np.empty((n, len(kinds), len(modes)))
+    constant = by_candidate(n, len(classes), len(moments))
+    layer = by_candidate(n, len(kinds), len(moments))
+    working = by_candidate(n, len(classes), len(moments), len(modes))
+    activation = by_candidate(n, len(kinds), len(modes))
     for i in moments:
         for j in kinds:
             layer[:, j, i] = total(layer_terms(pieces, j, i))
@@ -121,7 +139,7 @@ def _working(pieces: Pieces, working: FloatArray, instant: int) -> None:
 
 
 def _columns(n: int, values: list[Any]) -> FloatArray:
-    result = np.empty((n, len(values)))
+    result = by_candidate(n, len(values))
     for column, value in enumerate(values):
         result[:, column] = value
     return result

@@ -7,7 +7,8 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from cost_models.arrays import Array, choose
+from cost_models.alike import many, spread, told_apart
+from cost_models.arrays import Array, IntArray, choose
 from cost_models.calibration import Calibration
 from cost_models.job import Job
 from cost_models.specs.choices import ATTENTIONS, BACKENDS, PRECISIONS
@@ -53,6 +54,21 @@ class Frame:
     calibration: Calibration
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What `once` has computed already."""
+
+    def alike(self, view: "AsSeen") -> "tuple[Frame, IntArray | None]":
+        """The rows that a part of the formulas tells apart, and which of them every row is; None where it is itself."""
+        if ("alike", view) not in self.memo:
+            self.memo["alike", view] = self._alike(view)
+        found: tuple[Frame, IntArray | None] = self.memo["alike", view]
+        return found
+
+    def _alike(self, view: "AsSeen") -> "tuple[Frame, IntArray | None]":
+        if not many(self.strategy):
+            return self, None
+        few, which = told_apart(view(self.strategy))
+        frame = Frame(job=self.job, strategy=few, calibration=self.calibration)
+        frame.memo["alike", view] = (frame, None)
+        return frame, which
 
     def column(self, name: str) -> Any:
         """A column of the strategy as floats."""
@@ -202,6 +218,8 @@ class Frame:
         return self.device.memory_bandwidth * self.device_factor("memory_efficiency")
 
 
+AsSeen = Callable[[Strategy], Strategy]
+"""Rows without what a part of the formulas does not read."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -220,6 +238,27 @@ def once(
         return result
 
     return remembered
+
+
+def once_for(
+    view: AsSeen,
+) -> Callable[[Callable[Concatenate[Frame, Arguments], Result]], Callable[Concatenate[Frame, Arguments], Result]]:
+    """Like `once`, for a formula that tells few rows apart: it is evaluated on those, and its columns are spread."""
+
+    def decorated(
+        formula: Callable[Concatenate[Frame, Arguments], Result],
+    ) -> Callable[Concatenate[Frame, Arguments], Result]:
+        @once
+        @wraps(formula)
+        def of_few(frame: Frame, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            few, which = frame.alike(view)
+            if which is None:
+                return formula(frame, *args, **kwargs)
+            return spread(of_few(few, *args, **kwargs), which, len(few.strategy))
+
+        return of_few
+
+    return decorated
 
 
 def overlapped(busy: Array, communication: Array, exposed_share: Array, contention: Any) -> tuple[Any, Any]:

@@ -9,12 +9,12 @@ from cost_models.arrays import choose
 from cost_models.parameters import layer_weights
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.specs.model import LayerKind
-from cost_models.time import elementwise, launch
+from cost_models.time import alike, elementwise, launch
 from cost_models.time.adapters import adapter_seconds, trained_layer_weights
 from cost_models.time.attention import core_seconds
 from cost_models.time.collectives import ring_exchange_seconds
 from cost_models.time.data_parallel import Cover, Local, gathers_per_pass, local, reduces_per_micro_batch, traffic
-from cost_models.time.frame import Frame, once, overlapped
+from cost_models.time.frame import Frame, once, once_for, overlapped
 from cost_models.time.gemm import backward_passes, linear_flops, matmul_seconds, sustained_rate
 from cost_models.time.moe import expert_seconds
 from cost_models.time.offload import activation_copy_seconds, parameter_fetch_seconds
@@ -124,7 +124,7 @@ def layer_work(frame: Frame, kind: LayerKind, mode: str) -> Work:
     return _work(forward, backward, again, _beside(frame, kind, mode))
 
 
-@once
+@once_for(alike.layers)
 def layer_cover(frame: Frame, kind: LayerKind) -> Cover:
     """Compute of one layer and micro-batch, nothing recomputed, that covers no communication yet. [s]"""
     return _beside(frame, kind, "none").left
@@ -155,13 +155,13 @@ def _streams(frame: Frame, kind: LayerKind) -> "Streams":
     return Streams.of(frame, layer_parameters(frame, kind), trained_parameters(frame, kind), copy)
 
 
-@once
+@once_for(alike.layers)
 def layer_parameters(frame: Frame, kind: LayerKind) -> Local:
     """Parameters of one layer on one rank. [parameters]"""
     return local(frame, layer_weights(frame.model, kind))
 
 
-@once
+@once_for(alike.layers)
 def trained_parameters(frame: Frame, kind: LayerKind) -> Local:
     """Those of them that are trained, or the adapters beside them. [parameters]"""
     return local(frame, trained_layer_weights(frame, kind)) if frame.adapters else layer_parameters(frame, kind)

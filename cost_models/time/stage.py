@@ -9,10 +9,11 @@ from cost_models.parameters import padded_vocabulary
 from cost_models.schedule import BOTH, FIRST, LAST
 from cost_models.specs.choices import CROSS_ENTROPIES
 from cost_models.specs.model import LayerKind
+from cost_models.time import alike
 from cost_models.time.adapters import stage_weights, trained_stage_weights
 from cost_models.time.data_parallel import Cover, Local, local, step_seconds
 from cost_models.time.elementwise import streaming_seconds
-from cost_models.time.frame import Frame, lookup, once
+from cost_models.time.frame import Frame, lookup, once, once_for
 from cost_models.time.gemm import backward_passes, matmul_seconds, sustained_rate
 from cost_models.time.layer import Beside, Streams, layer_cover, layer_parameters, trained_parameters
 from cost_models.time.offload import optimizer_offload_seconds
@@ -58,7 +59,7 @@ def embedding_seconds(frame: Frame) -> Any:
     return streaming_seconds(frame.factor("embedding_passes") * elements * frame.width, frame.hbm)
 
 
-@once
+@once_for(alike.ends)
 def _stage_parameters(frame: Frame, stage: int) -> tuple[Local, Local]:
     """All and the trained parameters of a stage class beside its layers, on one rank. [parameters]"""
     every = local(frame, stage_weights(frame, stage))
@@ -72,7 +73,7 @@ def _ends(frame: Frame, stage: int) -> tuple[HeadTime, Any]:
     return head, embedding_seconds(frame) if stage in (FIRST, BOTH) else zero
 
 
-@once
+@once_for(alike.ends)
 def _beside(frame: Frame, stage: int) -> Beside:
     """Sharded parameters of the ends move beside the ends' own compute only."""
     head, looked_up = _ends(frame, stage)
@@ -80,12 +81,11 @@ def _beside(frame: Frame, stage: int) -> Beside:
     return streams.beside(frame, Cover(head.forward + head.traffic + looked_up, head.backward))
 
 
-@once
-def stage_work(frame: Frame, stage: int) -> Work:
-    """Work of a stage class for one micro-batch, beside its layers."""
+@once_for(alike.ends)
+def _ends_work(frame: Frame, stage: int) -> Work:
+    """Work of embedding and head for one micro-batch."""
     (head, looked_up), beside = _ends(frame, stage), _beside(frame, stage)
     zero, ends = np.zeros_like(frame.tokens), float(stage in (FIRST, BOTH)) + float(stage in (LAST, BOTH))
-    sent, sent_hidden = boundary_seconds(frame)
     summed = accumulation_seconds(frame, _stage_parameters(frame, stage)[1])
     return Work(
         exposed={
@@ -93,17 +93,19 @@ def stage_work(frame: Frame, stage: int) -> Work:
             "elementwise": head.traffic + looked_up + summed,
             # The embedding is summed over its vocabulary shards forward, the head's input gradient backward.
             "tensor_parallel": reduction_seconds(frame, ends),
-            "point_to_point": sent,
             "data_parallel": beside.data_parallel,
             "offload": beside.offload,
             "fixed": zero + frame.by_backend("micro_batch_overhead_seconds"),
         },
-        hidden={
-            "point_to_point": sent_hidden,
-            "data_parallel": beside.data_parallel_hidden,
-            "offload": beside.offload_hidden,
-        },
+        hidden={"data_parallel": beside.data_parallel_hidden, "offload": beside.offload_hidden},
     )
+
+
+@once
+def stage_work(frame: Frame, stage: int) -> Work:
+    """Work of a stage class for one micro-batch, beside its layers."""
+    ends, (sent, sent_hidden) = _ends_work(frame, stage), boundary_seconds(frame)
+    return Work(exposed={**ends.exposed, "point_to_point": sent}, hidden={**ends.hidden, "point_to_point": sent_hidden})
 
 
 @once

@@ -4,7 +4,7 @@ Its micro-batch times are priced once with nothing that adds to them (no gatheri
 overlapped), and the work after the last micro-batch is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from solver.legality import legality
 from solver.placed import lower_bounds, priced_times
 from solver.problem import Problem
 from solver.rows import Prices, layer_counts
-from solver.space import BackendSpace, every_topology, strategies
+from solver.space import BackendSpace, strategies
 
 _COMPUTE = (
     "precision", "attention", "cross_entropy", "fused_kernels", "cuda_graph", "compile", "sequence_parallel",
@@ -25,23 +25,24 @@ _COMPUTE = (
 """Features that change how a micro-batch is computed; the floor takes the best of each combination on offer."""
 
 
-def topology_floors(problem: Problem, prices: Prices, spaces: Sequence[BackendSpace]) -> tuple[FloatArray, Strategy]:
-    """Lower bound on v times the step of every topology, and one of its strategies. (T,) [ticks]
+def topology_floors(
+    problem: Problem, prices: Prices, spaces: Sequence[BackendSpace], weights: Callable[[Strategy], FloatArray]
+) -> FloatArray:
+    """Lower bound on the objective of every topology; infinite where no feature set is legal. (T,)
 
-    Infinite where no feature set is legal.
+    `weights`: what a tick of v times the step is worth in a row, whatever its features.
     """
     where, owner, topology, feature = _candidates(spaces)
     strategy = lightest(strategies(spaces, owner, topology, feature))
-    times = priced_times(problem, prices.time, strategy)
+    times = priced_times(problem, prices.micro_batch, strategy)
     pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
     even = np.array([all(layout.layers == "even" for layout in legality(s.backend).layouts) for s in spaces])
     fixed = ((v > 1) & (problem.job.model.num_hidden_layers % pp == 0)) | (pp == 1) | even[owner]
     none = np.zeros(len(owner), dtype=bool)
     bound = lower_bounds(problem, times, strategy, layer_counts(problem.job), fixed, none, tail=False)
     floors = np.full(sum(space.size for space in spaces), np.inf)
-    np.minimum.at(floors, where, bound)
-    owner, topology = every_topology(spaces)
-    return floors, strategies(spaces, owner, topology, np.zeros(len(owner), dtype=int))
+    np.minimum.at(floors, where, bound * weights(strategy))
+    return floors
 
 
 def _candidates(spaces: Sequence[BackendSpace]) -> tuple[IntArray, IntArray, IntArray, IntArray]:

@@ -51,7 +51,7 @@ def check(problem: Problem, most: int, *, fitting: bool = False) -> int:
     owner, topology = every_topology(at)
     if not len(owner):
         return 0
-    floors, _ = topology_floors(problem, price, at)
+    floors = topology_floors(problem, price, at, lambda rows: np.ones(len(rows)))
     rows = priced_rows(problem, price, at, *rows_of(at, owner, topology))
     starts = np.cumsum([0, *(space.size for space in at)])
     if fitting:

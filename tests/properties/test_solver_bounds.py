@@ -17,7 +17,7 @@ def _compare(asked: Problem, topologies: int) -> int:
     owner, topology = every_topology(at)
     if not len(owner):
         return 0
-    floors, _ = topology_floors(asked, prices(None), at)
+    floors = topology_floors(asked, prices(None), at, lambda rows: np.ones(len(rows)))
     some = np.unique(np.linspace(0, len(owner) - 1, topologies * len(at)).astype(int))
     rows = priced_rows(asked, prices(None), at, *rows_of(at, owner[some], topology[some]))
     starts = np.cumsum([0, *(space.size for space in at)])
