@@ -75,7 +75,7 @@ def create_app(
         app.include_router(module.router)
     interface.install(app)
     problems.install(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.client_seconds)
     app.add_middleware(Head)
     app.add_middleware(Gate, settings=settings)
     if is_loopback(settings.host) and settings.authentication != "none":

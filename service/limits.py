@@ -1,19 +1,23 @@
 """Limits that hold before a body is read, and methods that every resource has."""
 
+import asyncio
 import ipaddress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.problems import BodyTooLarge, Misdirected, problem_of_refusal, response
+from service.problems import BodyTooLarge, BodyTooSlow, Misdirected, problem_of_refusal, response
 
 
 class BodyLimit:
-    """Refuses bodies beyond a size: by their declared length at once, else when they have grown too long."""
+    """Refuses bodies beyond a size: by their declared length at once, else when they have grown too long.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        """Wrap `app`. [bytes]"""
+    One whose next piece does not come is waited for no longer.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
+        """Wrap `app`. [bytes] [seconds between two pieces]"""
         self.app = app
-        self.max_bytes = max_bytes
+        self.max_bytes, self.seconds = max_bytes, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve."""
@@ -25,11 +29,18 @@ class BodyLimit:
             refusal = response(problem_of_refusal(BodyTooLarge(self.max_bytes), scope))
             await refusal(scope, receive, send)
             return
-        received = 0
+        received, whole = 0, False
 
         async def counting() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, whole
+            if whole:
+                return await receive()  # a stream waits here for its watcher to leave
+            try:
+                async with asyncio.timeout(self.seconds):
+                    message = await receive()
+            except TimeoutError:
+                raise BodyTooSlow(self.seconds) from None
+            whole = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > self.max_bytes:
                 raise BodyTooLarge(self.max_bytes)

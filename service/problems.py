@@ -122,6 +122,14 @@ class BodyTooLarge(HTTPException):
         super().__init__(TOO_LARGE.status, f"the body is longer than {limit} bytes")
 
 
+class BodyTooSlow(HTTPException):
+    """The body does not come."""
+
+    def __init__(self, seconds: float) -> None:
+        """State how long it was waited for."""
+        super().__init__(HTTPStatus.REQUEST_TIMEOUT, f"nothing more of the body came for {seconds:g} s")
+
+
 class Misdirected(HTTPException):
     """The request was meant for another machine."""
 

@@ -58,6 +58,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Give unfinished work back to the queue and stop. The order matters: first nothing new, last the database."""
+        self.database.hurry()
         await self.dispatcher.close()
         if self.sender is not None:
             await self.sender.close()

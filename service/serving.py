@@ -6,6 +6,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from service.heads import BoundedHeads
 from service.settings import ServiceSettings
 
 
@@ -28,6 +29,8 @@ def run(app: FastAPI, settings: ServiceSettings) -> bool:
             host=settings.host,
             port=settings.port,
             log_config=None,
+            http=BoundedHeads.within(settings.client_seconds),
+            ws="none",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds)),

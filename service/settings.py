@@ -67,6 +67,8 @@ class ServiceSettings(BaseSettings):
     max_wait_seconds: NonNegativeFloat = 60.0
     """Longest wait that `Prefer: wait` is granted."""
     max_body_bytes: PositiveInt = 2**20
+    client_seconds: PositiveFloat = 20.0
+    """A client may take so long to send a request's head, and each piece of its body."""
     database_url: str = Field(default_factory=_own_file, repr=False)
     """sqlite:///FILE, or postgresql://USER@HOST/NAME where several replicas serve."""
     database_password: SecretStr | None = None

@@ -76,6 +76,10 @@ class Database:
         with tracing.inner("store.write"):  # and with the id of the request, for the log
             return await loop.run_in_executor(self._threads, copy_context().run, self.write, work)
 
+    def hurry(self) -> None:
+        """The service is ending: a database that is away is waited for no longer."""
+        self._closed = True
+
     def close(self) -> None:
         """Give up waiting, finish what is being done, disconnect."""
         self._closed = True

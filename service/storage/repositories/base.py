@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Row as Found
@@ -23,11 +23,19 @@ class Created(NamedTuple):
     def of(self, query: Select[Row], made: InstrumentedAttribute[datetime]) -> Select[Row]:
         """The rows of `query` that were made then."""
         if self.after is not None:
-            query = query.where(made > self.after)
-        return query if self.before is None else query.where(made < self.before)
+            query = query.where(made > _utc(self.after))
+        return query if self.before is None else query.where(made < _utc(self.before))
 
 
 ALWAYS: Final = Created()
+
+
+def _utc(instant: datetime) -> datetime:
+    """The instant in UTC; at the ends of the calendar, where there is no such day, the end itself."""
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        return instant.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ from tests.integration.service.test_live import SMALL
 from tests.integration.service.test_stuck_estimate import workers
 from tests.scale import scaled
 
+LONG: dict[str, Any] = {
+    "model": {"preset": "deepseek-v3"},
+    "cluster": {"pools": [{"device": "h100-sxm-80gb", "nodes": 64, "gpus_per_node": 8}]},
+    "training": {"sequence_length": 4096, "global_batch_size": 1024},
+}
 BRISK = {"MESHWRIGHT_LEASE_SECONDS": "2", "MESHWRIGHT_POLL_SECONDS": "0.2"}
 
 
@@ -157,3 +162,26 @@ def test_a_service_that_is_told_to_end_gives_its_work_back(sqlite_databases: Fre
     left = [solve for solve in solves(url) if solve.state != "done"]
     assert {solve.state for solve in left} <= {"queued"}
     assert {(solve.attempts, solve.lease_owner) for solve in left} <= {(0, None)}
+
+
+def test_the_service_ends_in_time_though_everything_is_open(
+    postgresql_server: PostgreSQL, postgresql_databases: Fresh
+) -> None:
+    """A solve that runs, a stream, a wait, and a database that has gone."""
+    settings = {"MESHWRIGHT_DATABASE_URL": postgresql_databases()}
+    with served(environment=settings) as server, ThreadPoolExecutor(2) as threads:
+        place = httpx2.post(f"{server.url}/v1/plans", json=LONG).headers["location"]
+        watcher = threads.submit(httpx2.get, f"{server.url}{place}/events", timeout=60)
+        waiter = threads.submit(httpx2.get, server.url + place, headers={"Prefer": "wait=60"}, timeout=60)
+        until(lambda: httpx2.get(server.url + place).json()["state"] == "running")
+        postgresql_server.stop()
+        try:
+            started = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(40)
+            print("ended after", time.monotonic() - started)
+            assert time.monotonic() - started < 30
+            assert waiter.result(1).status_code in {202, 503}
+            assert watcher.exception(1) is None or isinstance(watcher.exception(1), httpx2.TransportError)
+        finally:
+            postgresql_server.start()

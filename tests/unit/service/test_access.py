@@ -1,16 +1,21 @@
 """Every route x scope x tenant, made from the application's own routes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fastapi import FastAPI, Response
+from fastapi.routing import APIRoute
+from fastapi.staticfiles import StaticFiles
+from starlette.testclient import TestClient
 
 from service.app import create_app
 from service.security.access import ACCESS, SCOPES, grants
 from service.security.gate import guarded
 from service.settings import ServiceSettings
-from tests.unit.service.client import JOB
+from tests.databases import ambient
+from tests.unit.service.client import JOB, FakePool
 from tests.unit.service.tenants import CALIBRATION, CONFIGURATION, MARK, MEASUREMENT, World, fill, world
 
 DOCUMENT = create_app(ServiceSettings()).openapi()
@@ -57,10 +62,57 @@ def ask(found: World, who: str | None, operation: str) -> Any:
     return found.ask(who, method, address, json=body)
 
 
+OPEN = {"/openapi.json", "/docs/files"}
+"""What FastAPI and Starlette add beside operations: the document and the files of its page."""
+
+
+def undeclared(app: FastAPI) -> set[str]:
+    """What the application answers and the matrix does not know: hidden routes, mounts and plain functions too."""
+    routes = list(app.routes)
+    found = set()
+    while routes:
+        route = routes.pop()
+        if isinstance(route, APIRoute):
+            public = ACCESS.get(route.name) == "public"
+            known = route.name in ACCESS and route.name in {*OPERATIONS, "docs_page"}
+            if not known or public == guarded(route.path):
+                found.add(route.name)
+        elif hasattr(route, "original_router"):  # FastAPI keeps what was included as a whole
+            routes += route.original_router.routes
+        elif getattr(route, "path", None) not in OPEN:
+            found.add(str(getattr(route, "path", route)))
+    return found
+
+
 def test_every_route_declares_whom_it_is_for() -> None:
+    app = create_app(ServiceSettings())
+    assert undeclared(app) == set()
     assert set(OPERATIONS) | {"docs_page"} == set(ACCESS)
-    for operation, (_, path) in OPERATIONS.items():
-        assert guarded(path) == (ACCESS[operation] != "public"), operation
+
+
+def added_by_decorator(app: FastAPI) -> None:
+    @app.get("/v1/plans/{plan_id}/secrets", include_in_schema=False)
+    async def secrets(plan_id: str) -> str:
+        return plan_id
+
+
+def added_as_a_plain_function(app: FastAPI) -> None:
+    app.add_route("/v1/backdoor", lambda _: Response("in"))
+
+
+def added_as_a_mount(app: FastAPI) -> None:
+    app.mount("/v1/files", StaticFiles(directory="."))
+
+
+@pytest.mark.parametrize("add", [added_by_decorator, added_as_a_plain_function, added_as_a_mount])
+def test_a_route_that_is_in_no_row_of_the_table_is_noticed_and_refused(add: Callable[[FastAPI], None]) -> None:
+    settings = ServiceSettings(database_url=ambient.fresh(), authentication="required")
+    app = create_app(settings, pool=FakePool(), estimates_pool=FakePool())
+    add(app)
+    assert undeclared(app)
+    with TestClient(app, base_url="http://127.0.0.1") as http:
+        for path in ("/v1/plans/x/secrets", "/v1/backdoor", "/v1/files/setup.cfg"):
+            assert http.get(path).status_code == 401
 
 
 @pytest.mark.parametrize("operation", sorted(OPERATIONS))

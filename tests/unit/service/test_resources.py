@@ -257,7 +257,18 @@ def test_estimates_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/plans/%00", "/v1/models/%00", "/v1/clusters/a%00b", "/v1/jobs/%00", "/v1/plans?tag=%00"]
+    "path",
+    [
+        "/v1/plans/%00",
+        "/v1/models/%00",
+        "/v1/clusters/a%00b",
+        "/v1/jobs/%00",
+        "/v1/plans?tag=%00",
+        "/v1/plans?created_after=0001-01-01T00:00:00%2B14:00",
+        "/v1/plans?created_before=9999-12-31T23:59:59-14:00",
+        "/v1/audit?caller=%00",
+        "/v1/jobs?text=%00",
+    ],
 )
 def test_what_no_database_can_hold_is_no_server_error(path: str) -> None:
     with client() as http:

@@ -1,0 +1,74 @@
+"""Heads of requests within bounds: httptools reads headers of any length, for as long as somebody sends them."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LONGEST_HEAD: Final = 2**16
+"""Of a request line and its headers; what came in one piece with the last of them is read yet. [bytes]"""
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """Answers 431 or 408 and hangs up where a head is too long or too slow. Nobody has shown a key by then."""
+
+    seconds = 20.0
+    """From a connection, or the first byte after a request, to the end of a head."""
+    _head = 0
+    _reading_head = True
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Somebody has connected, and should say what it wants."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless the head is too long already."""
+        if self._reading_head:
+            if self._head >= LONGEST_HEAD:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                return
+            self._head += len(data)
+            if self._patience is None:
+                self._wait()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """The head is read."""
+        self._reading_head = False
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is read; the next one begins with a head."""
+        self._reading_head, self._head = True, 0
+        super().on_message_complete()
+
+    def _wait(self) -> None:
+        self._patience = self.loop.call_later(self.seconds, self._refuse, HTTPStatus.REQUEST_TIMEOUT)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    @classmethod
+    def within(cls, seconds: float) -> type["BoundedHeads"]:
+        """With another patience."""
+        return type(cls.__name__, (cls,), {"seconds": seconds})
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self._stop_waiting()
+        transport: Any = self.transport
+        if transport.is_closing():
+            return
+        line = f"HTTP/1.1 {status.value} {status.phrase}"
+        transport.write(f"{line}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+        transport.close()
