@@ -1,10 +1,11 @@
 """Heads of requests within bounds: httptools reads headers of any length, for as long as somebody sends them."""
 
 import asyncio
-from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.problems import LONG_HEAD, SLOW_HEAD
 
 LONGEST_HEAD: Final = 2**16
 """Of a request line and its headers; what came in one piece with the last of them is read yet. [bytes]"""
@@ -33,7 +34,7 @@ class BoundedHeads(HttpToolsProtocol):
         """Read on, unless the head is too long already."""
         if self._reading_head:
             if self._head >= LONGEST_HEAD:
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                self._refuse(LONG_HEAD)
                 return
             self._head += len(data)
             if self._patience is None:
@@ -52,7 +53,7 @@ class BoundedHeads(HttpToolsProtocol):
         super().on_message_complete()
 
     def _wait(self) -> None:
-        self._patience = self.loop.call_later(self.seconds, self._refuse, HTTPStatus.REQUEST_TIMEOUT)
+        self._patience = self.loop.call_later(self.seconds, self._refuse, SLOW_HEAD)
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:
@@ -64,11 +65,10 @@ class BoundedHeads(HttpToolsProtocol):
         """With another patience."""
         return type(cls.__name__, (cls,), {"seconds": seconds})
 
-    def _refuse(self, status: HTTPStatus) -> None:
+    def _refuse(self, answer: bytes) -> None:
         self._stop_waiting()
         transport: Any = self.transport
         if transport.is_closing():
             return
-        line = f"HTTP/1.1 {status.value} {status.phrase}"
-        transport.write(f"{line}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+        transport.write(answer)
         transport.close()

@@ -98,6 +98,15 @@ _OF_ERROR: Final[tuple[tuple[type[MeshwrightError], Kind], ...]] = (
 _OF_STATUS: Final = {kind.status: kind for kind in (NOT_FOUND, METHOD, TOO_LARGE, MEDIA)}
 
 
+def _bare(status: HTTPStatus) -> bytes:
+    """An answer for whoever has not said a whole request; the connection is closed with it."""
+    return f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode()
+
+
+LONG_HEAD: Final = _bare(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+SLOW_HEAD: Final = _bare(HTTPStatus.REQUEST_TIMEOUT)
+
+
 class UnreadableBody(HTTPException):
     """The body is no acceptable JSON. An HTTPException: FastAPI makes a 400 of anything else that a parser raises."""
 
