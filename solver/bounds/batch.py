@@ -28,6 +28,8 @@ class Shape:
     needs_full: bool
     given: tuple[int, ...] | None = None
     """Layers of each stage, where they are given and not equal. Bounds take any; models hold them."""
+    longest: int | None = None
+    """Layers that a stage holds at most, where a limit on the step says so."""
 
     @property
     def num_layers(self) -> int:
@@ -68,11 +70,11 @@ class Windows:
 
 def windows(shape: Shape) -> Windows:
     """All runs of layers by stage: given ones when the layers are even, any otherwise."""
-    return _windows(shape.order, shape.kinds, shape.stages, shape.fixed)
+    return _windows(shape.order, shape.kinds, shape.stages, shape.fixed, shape.longest or shape.num_layers)
 
 
 @cache
-def _windows(order: tuple[int, ...], kinds: int, stages: int, fixed: bool) -> Windows:
+def _windows(order: tuple[int, ...], kinds: int, stages: int, fixed: bool, most: int) -> Windows:
     layers, prefix = len(order), prefix_counts(order, kinds)
     if fixed:
         each = layers // stages
@@ -89,7 +91,7 @@ def _windows(order: tuple[int, ...], kinds: int, stages: int, fixed: bool) -> Wi
     starts_at: list[int] = []
     kinds_valid: list[list[bool]] = []
     places = np.full((layers + 1, layers + 1), -1, dtype=np.int64)
-    longest = layers - stages + 1
+    longest = min(most, layers - stages + 1)
     for length in range(1, longest + 1):
         for start in range(layers - length + 1):
             at = seen.setdefault(order[start : start + length], len(seen))

@@ -51,6 +51,8 @@ def slowest_stage(table: FloatArray, layers: int) -> FloatArray:
     A stage holds as many layers as it has entries at or below tau, so tau is the L-th smallest entry.
     """
     flat = table.reshape(len(table), -1)
+    if flat.shape[1] < layers:
+        return np.full(len(table), np.inf)
     tau: FloatArray = np.maximum(np.partition(flat, layers - 1, axis=1)[:, layers - 1], table[:, :, 0].max(axis=1))
     return tau
 

@@ -4,6 +4,8 @@ Given layers, the stages are independent but for the maxima. With free layers, t
 sum is bounded by prices per layer (a Lagrangian bound) or, with several layer kinds, split exactly.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from cost_models.arrays import FloatArray
@@ -12,10 +14,15 @@ from solver.bounds.batch import Batch, windows
 from solver.bounds.cases import Bounds, bounded
 from solver.bounds.offload import Level
 from solver.bounds.partition import chosen_windows
+from solver.bounds.quick import least_total, quick_tail
 from solver.bounds.stage import FULL, NONE, SELECTIVE, Tables
 from solver.bounds.step import held_layers
-from solver.bounds.ways import Way, stage_times
+from solver.bounds.ways import ANYHOW, Way, stage_times
 from solver.layout import Layout, StageLayout
+from solver.rounding import above
+
+SLACK = 1e-9
+"""Rounding of floats may not shorten a stage."""
 
 
 def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = False) -> Bounds:
@@ -26,6 +33,8 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = Fa
     """
     n, levels = len(batch), offload.levels(batch.shape, fine=fine)
     most = batch.max_time if limit is None else np.minimum(limit, batch.max_time)
+    if limit is not None:
+        batch = shortened(batch, most)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
     chosen: list[tuple[Way, Level] | None] = [None] * n
     if len(levels) > 1 and limit is not None:
@@ -36,10 +45,27 @@ def row_bounds(batch: Batch, limit: FloatArray | None = None, *, fine: bool = Fa
         lower[at], upper[at] = part.lower, part.upper
         for place, way in zip(at, part.way, strict=True):
             chosen[place] = way
+    if batch.shape.longest is not None:
+        lower = np.minimum(lower, above(most))  # longer stages were not looked at: with them a row is above its limit
     # What a rank keeps on the host whatever is offloaded may be too much already.
     hosted = offload.host_fits(batch, np.zeros((n, batch.shape.stages)))
     lower = np.where((lower > batch.max_time) | ~hosted, np.inf, lower)
     return Bounds(lower=lower, upper=np.where(upper > batch.max_time, np.inf, upper), way=tuple(chosen))
+
+
+def shortened(batch: Batch, limit: FloatArray) -> Batch:
+    """The batch with no stage longer than the limits on its step allow; `limit` of every row. (n,) [ticks]"""
+    shape, slope = batch.shape, batch.slope
+    if shape.fixed:
+        return batch
+    tail = shape.virtual * quick_tail(batch, offload.merged(shape))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slowest = np.where(slope > 0, (limit - tail - least_total(batch, ANYHOW)) / slope, np.inf)
+        held = (slowest[:, None] - batch.time.stage) / batch.time.layer.min(axis=(2, 3))
+    most = float(np.max(np.where(np.isnan(held), np.inf, held), initial=1.0))
+    if most >= shape.num_layers - shape.stages + 1:
+        return batch
+    return replace(batch, shape=replace(shape, longest=max(1, int(most * (1 + SLACK)))))
 
 
 def layout_of(batch: Batch, way: Way, level: Level) -> Layout:

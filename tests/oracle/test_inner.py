@@ -7,7 +7,7 @@ import pytest
 
 from solver.bounds.holding import may_win
 from solver.bounds.peak import peak_bound
-from solver.bounds.row import layout_of, row_bounds
+from solver.bounds.row import layout_of, row_bounds, shortened
 from solver.inner import solve_row
 from solver.layout import cost, expressible
 from tests.oracle.batches import batch
@@ -96,3 +96,20 @@ def test_no_limit_that_a_layout_meets_rules_its_row_out(seed: int) -> None:
     assert may_win(rows, limit)[met].all()
     assert (row_bounds(rows, limit).lower <= fastest).all()
     assert (row_bounds(rows, limit - 1).lower[met] <= fastest[met]).all()
+    near = row_bounds(rows, limit)
+    for i in np.nonzero(near.upper <= limit)[0]:
+        way = near.way[i]
+        assert way is not None
+        paid = cost(rows.row(int(i)), layout_of(rows.take([i]), *way))
+        assert not paid.fits or paid.time == near.upper[i]
+
+
+def test_a_limit_on_the_step_leaves_out_stages_that_are_too_long() -> None:
+    shorter = 0
+    for seed in range(600):
+        rows = batch(seed)
+        if not rows.shape.fixed:
+            upper = row_bounds(rows).upper
+            short = shortened(rows, np.where(np.isfinite(upper), upper, 1.0))
+            shorter += short.shape.longest is not None
+    assert shorter >= 3
