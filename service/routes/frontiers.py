@@ -9,9 +9,10 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from planner.frontier import Frontier, Ladder
 from service import problem_kinds as kinds
-from service.answers import PendingPlan, answer, events, pending
+from service.answers import PendingPlan, events, pending
+from service.asking import CurrentAsker
 from service.callers import CurrentCaller
-from service.dependencies import CurrentDatabase, CurrentPlanning, IdempotencyKey, IfNoneMatch, PreferredWait, RequestId
+from service.dependencies import CurrentDatabase, CurrentPlanning, IdempotencyKey, IfNoneMatch
 from service.orders import FrontierOrder, LadderOrder
 from service.paging import PageCursor
 from service.problems import documented
@@ -30,29 +31,21 @@ _LADDER = {**JOB_EXAMPLE, "low": 1, "high": 8}
 @router.post("/frontiers", response_model=Frontier, responses={**ACCEPTED, **_POST})
 async def create_frontier(
     request: Annotated[FrontierOrder, Body(openapi_examples={"time and memory": {"value": _FRONTIER}})],
-    caller: CurrentCaller,
-    planning: CurrentPlanning,
-    wait: PreferredWait,
-    request_id: RequestId,
+    asker: CurrentAsker,
     key: IdempotencyKey = None,
 ) -> Response:
     """Ask for the configurations that nothing beats on two axes. The request's own objective plays no part."""
-    view = await planning.ask(caller, request, key=key, wait=wait, verb="frontier")
-    return answer(view, {"Location": f"/v1/frontiers/{view.id}"}, request_id)
+    return await asker.ask("frontier", request, key)
 
 
 @router.post("/ladders", response_model=Ladder, responses={**ACCEPTED, **_POST})
 async def create_ladder(
     request: Annotated[LadderOrder, Body(openapi_examples={"up to a node": {"value": _LADDER}})],
-    caller: CurrentCaller,
-    planning: CurrentPlanning,
-    wait: PreferredWait,
-    request_id: RequestId,
+    asker: CurrentAsker,
     key: IdempotencyKey = None,
 ) -> Response:
     """Ask for the fastest configuration on every number of devices: what a scheduler wants to know."""
-    view = await planning.ask(caller, request, key=key, wait=wait, verb="ladder")
-    return answer(view, {"Location": f"/v1/ladders/{view.id}"}, request_id)
+    return await asker.ask("ladder", request, key)
 
 
 @router.get("/frontiers", responses=documented(kinds.INVALID, kinds.UNAVAILABLE))
@@ -72,31 +65,15 @@ async def list_ladders(
 
 
 @router.get("/frontiers/{answer_id}", response_model=Frontier, responses={**ACCEPTED, **MATCHED, **_GET})
-async def get_frontier(
-    answer_id: AnswerId,
-    caller: CurrentCaller,
-    planning: CurrentPlanning,
-    wait: PreferredWait,
-    request_id: RequestId,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_frontier(answer_id: AnswerId, asker: CurrentAsker, if_none_match: IfNoneMatch = None) -> Response:
     """A frontier, or how far it is, or why there is none."""
-    view = await planning.look(caller, answer_id, wait=wait or 0.0, kinds=("frontier",))
-    return answer(view, {}, request_id, if_none_match=if_none_match)
+    return await asker.look(("frontier",), answer_id, if_none_match)
 
 
 @router.get("/ladders/{answer_id}", response_model=Ladder, responses={**ACCEPTED, **MATCHED, **_GET})
-async def get_ladder(
-    answer_id: AnswerId,
-    caller: CurrentCaller,
-    planning: CurrentPlanning,
-    wait: PreferredWait,
-    request_id: RequestId,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_ladder(answer_id: AnswerId, asker: CurrentAsker, if_none_match: IfNoneMatch = None) -> Response:
     """A ladder, or how far it is, or why there is none."""
-    view = await planning.look(caller, answer_id, wait=wait or 0.0, kinds=("ladder",))
-    return answer(view, {}, request_id, if_none_match=if_none_match)
+    return await asker.look(("ladder",), answer_id, if_none_match)
 
 
 @router.delete(

@@ -10,22 +10,17 @@ from pydantic import BaseModel, ConfigDict
 
 from planner.plan import Plan, Status
 from service import problem_kinds as kinds
-from service.answers import PendingPlan, answer, events, pending
+from service.answers import PendingPlan, events, pending
+from service.asking import CurrentAsker
 from service.callers import Caller, CurrentCaller
-from service.dependencies import (
-    CurrentDatabase,
-    CurrentPlanning,
-    IdempotencyKey,
-    IfNoneMatch,
-    PreferredWait,
-    RequestId,
-)
+from service.dependencies import CurrentDatabase, CurrentPlanning, IdempotencyKey, IfNoneMatch
 from service.paging import CreatedWhen, Cursor, PageCursor, Paged
 from service.problems import documented
 from service.reading import PlanBody, StrictRoute
 from service.solving.service import View
 from service.storage.database import Database
 from service.storage.repositories import Repositories
+from service.storage.repositories.plans import PLANS
 from service.storage.repositories.solves import Filters
 from service.storage.tables import Solve, StoredPlan
 
@@ -73,23 +68,12 @@ class PlanPage(Paged):
         **documented(*BODY, *ENDS, kinds.BUSY, kinds.QUOTA, kinds.UNAVAILABLE, kinds.KEY_REUSED),
     },
 )
-async def create_plan(
-    request: PlanBody,
-    caller: CurrentCaller,
-    planning: CurrentPlanning,
-    wait: PreferredWait,
-    request_id: RequestId,
-    key: IdempotencyKey = None,
-) -> Response:
+async def create_plan(request: PlanBody, asker: CurrentAsker, key: IdempotencyKey = None) -> Response:
     """Ask for the best configuration. Without `Prefer: wait=N` the answer is 202, unless the plan is stored already.
 
     An equal request under the same calibration gets the plan that is stored, or joins the one that is being made.
     """
-    view = await planning.ask(caller, request, key=key, wait=wait)
-    headers = {"Location": f"/v1/plans/{view.id}"}
-    if wait is not None:
-        headers["Preference-Applied"] = f"wait={wait:g}"
-    return answer(view, headers, request_id)
+    return await asker.ask("plan", request, key)
 
 
 async def _filters(
@@ -132,17 +116,9 @@ async def list_plans(
         **documented(kinds.NOT_FOUND, kinds.INVALID, *ENDS, kinds.UNAVAILABLE),
     },
 )
-async def get_plan(
-    plan_id: PlanId,
-    caller: CurrentCaller,
-    planning: CurrentPlanning,
-    wait: PreferredWait,
-    request_id: RequestId,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_plan(plan_id: PlanId, asker: CurrentAsker, if_none_match: IfNoneMatch = None) -> Response:
     """A plan, or how far it is, or why there is none. `Prefer: wait=N` waits for its end."""
-    view = await planning.look(caller, plan_id, wait=wait or 0.0)
-    return answer(view, {}, request_id, if_none_match=if_none_match)
+    return await asker.look(PLANS, plan_id, if_none_match)
 
 
 @router.delete(
