@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 import httpx2
+import pytest
 
 from service.storage.database import Database
 from tests.databases.fixtures import Fresh
@@ -18,6 +19,7 @@ from tests.scale import scaled
 
 JOBS, ROUNDS = scaled(50, 500), scaled(1, 12)
 MOST_SECONDS = scaled(120, 1200)
+pytestmark = pytest.mark.timeout(scaled(300, 2 * MOST_SECONDS))
 
 
 def asked(server: Server, number: int) -> str | None:

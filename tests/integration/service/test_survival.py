@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
+import pytest
 
 from service.storage.database import Database
 from service.storage.repositories.solves import Filters
@@ -25,6 +26,7 @@ LONG: dict[str, Any] = {
     "cluster": {"pools": [{"device": "h100-sxm-80gb", "nodes": 64, "gpus_per_node": 8}]},
     "training": {"sequence_length": 4096, "global_batch_size": 1024},
 }
+pytestmark = pytest.mark.timeout(scaled(300, 1200))
 BRISK = {"MESHWRIGHT_LEASE_SECONDS": "2", "MESHWRIGHT_POLL_SECONDS": "0.2"}
 
 
