@@ -31,8 +31,6 @@ def explain_infeasible(
     """The parts of a plan whose status is infeasible."""
     from solver.conflicts import explain
 
-    if len(problem.job.cluster.pools) > 1:
-        return _over_pools(resolved)
     told = report or _silent
     told("infeasible; looking for the conflict")
     cause = explain(problem)
@@ -55,16 +53,6 @@ def _answer(resolved: ResolvedRequest, why: Infeasibility) -> dict[str, Any]:
         "assumptions": resolved.assumptions,
         "infeasibility": why,
     }
-
-
-def _over_pools(resolved: ResolvedRequest) -> dict[str, Any]:
-    """What is said of several pools: that none of their arrangements holds the job. Each alone says more."""
-    names = " and ".join(f"{pool.gpus} x {pool.device.name}" for pool in resolved.cluster.pools)
-    text = (
-        f"no stages over {names} hold the job, in any order of the pools and with any part of them left idle; "
-        "plan for one of the pools to see what it lacks"
-    )
-    return _answer(resolved, Infeasibility(conflict=(Conflict(resource="pools", text=text),)))
 
 
 def _unsplit(problem: "Problem", cause: "Cause", changes: tuple[Relaxation, ...]) -> tuple[Conflict, ...]:
@@ -109,9 +97,10 @@ def tried(
         if change.lever in MEMORIES and isinstance(change.value, int):
             least[MEMORIES[change.lever]] = change.value
         found.append(_tried(change))
-    if cause.forbidden and may_help("gpus", cause.forbidden):
+    alone = len(problem.job.cluster.pools) == 1
+    if alone and cause.forbidden and may_help("gpus", cause.forbidden):
         found += [_tried(change) for change in other_splits(problem)]
-    if not cause.forbidden:
+    if alone and not cause.forbidden:
         report("infeasible; trying pairs of changes")
         found += [_tried(change) for change in pairs(problem, singles)]
     return tuple(found), least
@@ -129,7 +118,7 @@ def _tried(change: "Change") -> Relaxation:
 
 def _missing(problem: "Problem", least: dict[str, int]) -> dict[str, int]:
     """Least bytes of each memory that suffice, beyond what there is."""
-    pool = problem.job.pool
+    pool = problem.job.cluster.pools[0]
     has = {"gpu_memory": pool.device.usable_memory_bytes, "host_memory": pool.host_memory_bytes}
     return {resource: size - has[resource] for resource, size in least.items()}
 

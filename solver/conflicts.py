@@ -42,15 +42,18 @@ class Explanation:
 
 def demands(problem: Problem) -> tuple[Demand, ...]:
     """Everything that could be dropped, the user's wishes first: what they can change soonest is kept to the end."""
-    pool, limits = problem.job.pool, problem.limits
+    pools, limits = problem.job.cluster.pools, problem.limits
     wishes = dict.fromkeys(requirement.text for requirement in problem.requirements)
     out = [Demand(resource=text.split(":")[0], text=text) for text in wishes]
     for name in SIDE:
         if getattr(limits, name) is not None:
             out.append(Demand(resource=name, text=f"{name}: {getattr(limits, name)}"))
-    usable = gib(pool.device.usable_memory_bytes)
-    out.append(Demand(resource="gpu_memory", text=f"{usable} of usable memory on each {pool.device.name}"))
-    out.append(Demand(resource="host_memory", text=f"{gib(pool.host_memory_bytes)} of host memory in each node"))
+    usable = (f"{gib(pool.device.usable_memory_bytes)} of usable memory on each {pool.device.name}" for pool in pools)
+    hosts = [f"{gib(pool.host_memory_bytes)} of host memory in each node" for pool in pools]
+    if len(pools) > 1:
+        hosts = [f"{text} of {pool.device.name}" for text, pool in zip(hosts, pools, strict=True)]
+    out.append(Demand(resource="gpu_memory", text=" and ".join(dict.fromkeys(usable))))
+    out.append(Demand(resource="host_memory", text=" and ".join(dict.fromkeys(hosts))))
     return tuple(out)
 
 
@@ -82,7 +85,8 @@ def explain(problem: Problem) -> Explanation:
     rules = sorted((d for space in at for d in space.dropped), key=lambda d: (-d.candidates, d.backend, d.rule))
     conflict = minimal_conflict(problem)
     resources = {demand.resource for demand in conflict}
-    miss = nearest_miss(problem, host_memory="host_memory" in resources) if legal else None
+    alone = len(problem.job.cluster.pools) == 1
+    miss = nearest_miss(problem, host_memory="host_memory" in resources) if legal and alone else None
     return Explanation(
         conflict=conflict,
         nearest_miss=miss,

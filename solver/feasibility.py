@@ -39,6 +39,8 @@ def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
     Time is priced only where it is limited. `limit` replaces the caps of the problem, for questions that set a
     resource aside (then nothing is verified).
     """
+    if len(problem.job.cluster.pools) > 1 and problem.arrangement is None:
+        return _over_pools(problem, limit)
     price, held = prices(None), limit or caps(problem)
     at = reduced(problem, spaces(problem), Pruning())
     price = price if held.on_time else replace(price, time=no_time)
@@ -53,6 +55,20 @@ def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
         verify(problem, found)
     elif limit is None:
         verify_memory(problem, chosen)
+    return Feasibility(configuration=chosen, legal=legal, proven=True)
+
+
+def _over_pools(problem: Problem, limit: Caps | None) -> Feasibility:
+    from solver.pools import feasible_over_pools  # noqa: PLC0415  it runs searches over every arrangement
+
+    part, found, counters, legal = feasible_over_pools(problem, limit)
+    if found is None:
+        return Feasibility(configuration=None, legal=legal, proven=counters.exhausted)
+    if limit is None and caps(part).on_time:
+        verify(part, found)
+    chosen = configuration(part, found.strategy, found.layout, found.placement)
+    if limit is None:
+        verify_memory(part, chosen)
     return Feasibility(configuration=chosen, legal=legal, proven=True)
 
 

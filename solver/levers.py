@@ -7,12 +7,13 @@ from typing import Any, Final
 from cost_models.errors import SpecError
 from cost_models.job import Job
 from cost_models.specs.choices import COMPRESSIONS, MAINTAINED_BACKENDS
-from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.cluster import ClusterSpec, NodePool
 from cost_models.units import gib
 from solver.domains import COMPRESSION_PERMISSIONS
 from solver.problem import Problem
 
 GIB: Final = 2**30
+HOST_STEP: Final = 8 * GIB
 OFFLOADS: Final = frozenset({"optimizer_offload", "parameter_offload", "activation_offload"})
 RECOMPUTATION: Final = frozenset({"recompute", "recompute_interval"})
 
@@ -41,6 +42,8 @@ class Number:
     """More of it never hurts: when all within reach does not help, nothing less does."""
     anywhere: Callable[[Problem], Problem | None] | None = None
     """One problem that has a configuration wherever the number within reach has one."""
+    one_pool: bool = False
+    """Only of a cluster of equal nodes."""
 
 
 def _job(problem: Problem, **parts: Any) -> Problem:
@@ -60,8 +63,12 @@ def _training(problem: Problem, **values: Any) -> Problem | None:
 
 
 def _pool(problem: Problem, **values: Any) -> Problem:
-    pool = problem.job.pool.model_copy(update=values)
-    return _job(problem, cluster=ClusterSpec(pools=(pool,)))
+    return _every_pool(problem, lambda _: values)
+
+
+def _every_pool(problem: Problem, changes: Callable[[NodePool], dict[str, Any]]) -> Problem:
+    pools = tuple(pool.model_copy(update=changes(pool)) for pool in problem.job.cluster.pools)
+    return _job(problem, cluster=ClusterSpec(pools=pools))
 
 
 def _method(name: str) -> Callable[[Problem], Problem | None]:
@@ -153,19 +160,31 @@ def _batch(problem: Problem, units: int) -> int:
 
 
 def _usable(problem: Problem, units: int) -> int:
-    return problem.job.device.usable_memory_bytes + units * GIB
+    """Of one device; across pools, of the first one's."""
+    return problem.job.cluster.pools[0].device.usable_memory_bytes + units * GIB
 
 
 def _host(problem: Problem, units: int) -> int:
-    return problem.job.pool.host_memory_bytes + 8 * units * GIB
+    return problem.job.cluster.pools[0].host_memory_bytes + HOST_STEP * units
 
 
 def _device_memory(problem: Problem, units: int) -> Problem:
-    return _pool(problem, device=problem.job.device.with_usable_memory(_usable(problem, units)))
+    def more(pool: NodePool) -> dict[str, Any]:
+        return {"device": pool.device.with_usable_memory(pool.device.usable_memory_bytes + units * GIB)}
+
+    return _every_pool(problem, more)
 
 
 def _host_memory(problem: Problem, units: int) -> Problem:
-    return _pool(problem, host_memory_bytes=_host(problem, units))
+    return _every_pool(problem, lambda pool: {"host_memory_bytes": pool.host_memory_bytes + HOST_STEP * units})
+
+
+def _memory_text(problem: Problem, sizes: tuple[int, int], what: str, step: str) -> str:
+    """Of one pool what it should have; of several how much more each of them."""
+    more, now = sizes
+    if len(problem.job.cluster.pools) > 1:
+        return f"{gib(more - now)} more {what} in every pool (in steps of {step})"
+    return f"{gib(more)} of {what} (instead of {gib(now)}, in steps of {step})"
 
 
 SWITCHES: Final = (
@@ -181,6 +200,7 @@ NUMBERS: Final = (
     Number(
         name="gpus",
         monotone=False,
+        one_pool=True,
         at=_more_gpus,
         value=_gpus,
         most=lambda p: max(64, 4 * p.job.pool.nodes),
@@ -210,17 +230,13 @@ NUMBERS: Final = (
         at=_device_memory,
         value=_usable,
         most=lambda p: 512,
-        text=lambda p, u: (
-            f"{gib(_usable(p, u))} of usable memory per GPU (instead of {gib(_usable(p, 0))}, in steps of 1 GiB)"
-        ),
+        text=lambda p, u: _memory_text(p, (_usable(p, u), _usable(p, 0)), "usable memory per GPU", "1 GiB"),
     ),
     Number(
         name="host_memory",
         at=_host_memory,
         value=_host,
         most=lambda p: 1024,
-        text=lambda p, u: (
-            f"{gib(_host(p, u))} of host memory per node (instead of {gib(_host(p, 0))}, in steps of 8 GiB)"
-        ),
+        text=lambda p, u: _memory_text(p, (_host(p, u), _host(p, 0)), "host memory per node", "8 GiB"),
     ),
 )

@@ -4,6 +4,7 @@ Rows are priced once for every view that a stage may have (its pool, and what ca
 pool in memory; the coefficients of each stage are then taken from its own view and pool.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -15,9 +16,18 @@ from cost_models.job import Job
 from cost_models.placement import Placement, View, in_pool, seen
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, TimeTable
-from solver.bounds.first import first_bound, placed_bound
+from solver.bounds.first import first_bound, least_flight, placed_bound
 from solver.problem import Problem
-from solver.rounding import IntegerTime, StageMemory, StageTimes, integer_time, placed, stage_memory, stage_times
+from solver.rounding import (
+    IntegerTime,
+    StageMemory,
+    StageTimes,
+    integer_time,
+    placed,
+    stage_classes,
+    stage_memory,
+    stage_times,
+)
 
 ONE_POOL: Final[View] = (0, None, None)
 Times = Mapping[View, IntegerTime]
@@ -93,6 +103,40 @@ def memory_by_stage(
         for pool in order
     ]
     return parts[0] if len(parts) == 1 else placed(parts, [order.index(pool) for pool in at])
+
+
+def fits_together(
+    problem: Problem, memories: Memories, strategy: Strategy, layers: FloatArray, offloads: np.ndarray
+) -> np.ndarray:
+    """Rows whose stages, each in its pool, have room together for what they hold at the least. (n,)
+
+    Every layer in its leanest mode in the pool where it is smallest, and with the fewest micro-batches in flight.
+    """
+    fits = np.ones(len(strategy), dtype=bool)
+    pipeline = np.atleast_1d(np.asarray(strategy.pipeline_parallel))
+    for stages in np.unique(pipeline).tolist():
+        at = np.nonzero(pipeline == stages)[0]
+        mine, placed_at = strategy.take(at), list(placement(problem, int(stages)))
+        tables = {pool: memories[pool].take(at) for pool in dict.fromkeys(placed_at)}
+        flight = least_flight(next(iter(tables.values())), mine, np.full(len(at), stages - 1))
+        saved = offloads[at][:, None, None]
+        least = np.minimum.reduce(
+            [
+                np.swapaxes(t.layer, 1, 2) + flight[:, :, None] * t.activation.min(axis=2)[:, None]
+                - saved * t.offload_saving[:, None]
+                for t in tables.values()
+            ]
+        )  # fmt: skip
+        total = least @ layers
+        for (pool, of_class), count in Counter(
+            zip(placed_at, stage_classes(int(stages)).tolist(), strict=True)
+        ).items():
+            table = tables[pool]
+            held = table.constant[:, of_class] + table.working[:, of_class].min(axis=2)
+            held = held + flight * table.stage_activation[:, of_class][:, None] - table.capacity[:, None]
+            total = total + count * held
+        fits[at] = (total <= 0).all(axis=1)
+    return fits
 
 
 def lower_bounds(

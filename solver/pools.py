@@ -23,10 +23,11 @@ from solver.bounds.pools import arrangement_floor, device_bytes, device_ticks
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
 from solver.errors import LimitReached
-from solver.incumbent import beaten
+from solver.feasibility import ANY
+from solver.incumbent import Incumbent, beaten
 from solver.objectives import Objective, objective, objectives
 from solver.problem import Pricing, Problem, Progress
-from solver.rows import Prices, prices
+from solver.rows import Prices, no_time, prices
 from solver.run import Achieved, Run, counted_in, restated
 from solver.search import infeasible, solution_of, unproven
 from solver.solution import Candidates, Solution
@@ -170,6 +171,28 @@ def solve_pools(
     assert last is not None
     answer = _answer(pools, values, last, check=check and pricing is None)
     return replace(answer, gpus_considered=tuple(sorted({a.gpus for a in pools.offered()})))
+
+
+def feasible_over_pools(problem: Problem, limit: Caps | None) -> tuple[Problem, Incumbent | None, Counters, int]:
+    """The first arrangement with any configuration, the configuration, what was done and the legal rows looked at.
+
+    `limit` says which memories are set aside. Most devices come first: they hold most.
+    """
+    held = limit or Caps()
+    halves = prices(None)
+    needed = (0.0, dict.fromkeys(problem.pools, 0.0))
+    if held.device_memory:
+        needed = device_bytes(problem, halves.memory)
+    pools = _Pools(problem, _Remembered(halves), Pruning(), None, dict.fromkeys(problem.pools, 0.0), needed)
+    part, found = _priced(problem), None
+    for arrangement in sorted(pools.offered(), key=lambda one: -one.gpus):
+        part = pools.part(arrangement)
+        asked = replace(caps(part), device_memory=held.device_memory, host_memory=held.host_memory)
+        pools.prices.halves = halves if asked.on_time else replace(halves, time=no_time)
+        found = pools.run(part).search(ANY, asked, pools.spaces(part)).incumbent
+        if found is not None:
+            break
+    return part, found, pools.counters, pools.legal
 
 
 def _priced(problem: Problem) -> Problem:

@@ -50,7 +50,8 @@ def relaxations(problem: Problem, levers: Sequence[str] = LEVERS) -> tuple[Relax
 
 def _tried(problem: Problem, lever: Switch | Number) -> Iterator[Relaxation]:
     if isinstance(lever, Number):
-        yield moved(problem, lever)
+        if not (lever.one_pool and len(problem.job.cluster.pools) > 1):
+            yield moved(problem, lever)
         return
     changed = lever.change(problem)
     if changed is not None:

@@ -21,6 +21,7 @@ from solver.legality import job_facts, layout_codes
 from solver.placed import (
     Memories,
     Times,
+    fits_together,
     lower_bounds,
     priced_memories,
     priced_times,
@@ -187,9 +188,9 @@ def with_memory(problem: Problem, prices_: Prices, rows: Rows, caps: Caps) -> tu
 
 
 def may_fit(problem: Problem, rows: Rows, memory: Memories, least: FloatArray) -> BoolArray:
-    """Rows whose least need a device and a node can hold; across pools, where the bounds of stages tell, all."""
+    """Rows whose least need a device and a node can hold; across pools, whose stages together have room for it."""
     if len(memory) > 1:
-        return np.ones(len(rows), dtype=bool)
+        return fits_together(problem, memory, rows.strategy, layer_counts(problem.job), rows.offloads)
     ((pool, table),) = memory.items()
     per_node = problem.job.cluster.pools[pool].gpus_per_node
     fits: BoolArray = (least <= table.capacity) & (host_need(problem, rows, table, per_node) <= table.host_capacity)

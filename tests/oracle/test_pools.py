@@ -1,12 +1,18 @@
 """Several pools against brute force: same feasibility, same objective, whichever part of the cluster is used."""
 
+from dataclasses import replace
+
 import pytest
 
 from cost_models import catalog
 from cost_models.memory import memory_ledger
 from cost_models.placement import placement_of
 from cost_models.time import time_ledger
+from solver.conflicts import minimal_conflict
 from solver.dominance import Pruning
+from solver.feasibility import feasible
+from solver.levers import NUMBERS
+from solver.relaxations import moved
 from solver.search import solve
 from tests.oracle.instances import Instance
 from tests.oracle.pools import Priced, everything, pooled, problem
@@ -41,6 +47,24 @@ def test_fastest_and_cheapest_over_pools_equal_brute_force(seed: int) -> None:
         slack = solution.rounding_seconds * (1 if name == "throughput" else best.cost / best.seconds * 4)
         assert value <= solution.value * (1 + 1e-9), "brute force is the optimum of the unrounded model"
         assert solution.value <= value + slack, f"brute force found {value} with {best.configuration}"
+
+
+@pytest.mark.parametrize("seed", range(scaled(12, 150)))
+def test_feasible_over_pools_is_what_brute_force_says_and_more_memory_mends_it(seed: int) -> None:
+    case = pooled(1300 + seed)
+    asked, fits = problem(case), bool(priced(case))
+    assert bool(feasible(asked)) == fits
+    if fits:
+        return
+    conflict = minimal_conflict(asked)
+    assert {demand.resource for demand in conflict} <= {"gpu_memory", "host_memory"}
+    (lever,) = [number for number in NUMBERS if number.name == "device_memory"]
+    found = moved(asked, lever)
+    if found.feasible:
+        for units, works in ((found.units, True), (found.units - 1, False)):
+            changed = lever.at(asked, units)
+            assert changed is not None
+            assert bool(priced(replace(case, job=changed.job))) == works
 
 
 @pytest.mark.parametrize("seed", range(scaled(8, 60)))

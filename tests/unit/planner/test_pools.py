@@ -138,13 +138,16 @@ def test_frontiers_over_pools() -> None:
     assert all(rung.point is not None for rung in rungs if rung.gpus in {2, 4})
 
 
-def test_infeasible_over_pools_is_an_answer(tmp_path: Path, capsys: Captured) -> None:
+def test_infeasible_over_pools_is_an_answer(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     tiny = {"device": "t4", "nodes": 1, "gpus_per_node": 1}
     path = tmp_path / "job.json"
     data = request(tiny, {**tiny, "device": "rtx-4090"}, constraints={"offload": "forbid"}).model_dump(mode="json")
     path.write_text(json.dumps(data))
     assert main(["plan", "-f", str(path)]) == 3
-    assert "no stages over 1 x t4 and 1 x rtx-4090 hold the job" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "of usable memory on each t4 and" in told, "the conflict names the memory of every pool"
+    assert "more usable memory per GPU in every pool" in told
 
 
 def test_the_table_of_stages_names_their_pools(
