@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Final
 
 from cost_models.calibration import Calibration
 from cost_models.job import Job
@@ -113,6 +114,10 @@ class MemoryLedger:
         return own and all(pool.fits for pool in self.other_pools)
 
 
+COMMUNICATION: Final = ("tensor_parallel", "context_parallel", "expert_parallel", "point_to_point", "data_parallel")
+"""Terms of the step that are communication."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLedger:
     """Seconds of one optimizer step, exposed, by term; they sum to `step_seconds`."""
@@ -129,6 +134,11 @@ class TimeLedger:
     """Of one step, whole cluster: no recompute counted."""
     peak_flops: float
     """What the devices in use could do, in the type that they multiply this precision in. [FLOP/s]"""
+
+    @property
+    def communication_fraction(self) -> float:
+        """Share of the step that is exposed communication."""
+        return sum(self.exposed.get(term, 0.0) for term in COMMUNICATION) / self.step_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

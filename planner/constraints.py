@@ -72,6 +72,7 @@ LIMITS: Final = (
     "max_energy_per_step",
     "min_tokens_per_second",
     "min_tokens_per_second_per_gpu",
+    "max_communication_fraction",
     "max_gpus",
     "min_gpus",
 )
@@ -123,6 +124,7 @@ class Constraints(Spec):
     max_energy_per_step: PositiveFloat | None = None
     min_tokens_per_second: PositiveFloat | None = None
     min_tokens_per_second_per_gpu: PositiveFloat | None = None
+    max_communication_fraction: float | None = Field(default=None, ge=0, lt=1)
     max_gpus: PositiveInt | None = None
     min_gpus: PositiveInt | None = None
 

@@ -20,8 +20,6 @@ from planner.plan import (
 from planner.uncertainty import step_interval
 
 PHASES: Final[tuple[Phase, ...]] = ("load", "first_step", "step", "eval", "save")
-COMMUNICATION: Final = ("tensor_parallel", "context_parallel", "expert_parallel", "point_to_point", "data_parallel")
-"""Terms of the step that are communication."""
 SIGNIFICANT_DIGITS: Final = 9
 """Digits kept of seconds and ratios, so that the last bits of a sum do not show."""
 
@@ -139,7 +137,6 @@ def time_prediction(
     """The time ledger with its rates."""
     step, gpus = ledger.step_seconds, configuration.world_size
     batch = configuration.global_batch_size
-    communication = sum(ledger.exposed.get(term, 0.0) for term in COMMUNICATION)
     return TimePrediction(
         step_seconds=rounded(step),
         interval_seconds={
@@ -151,5 +148,5 @@ def time_prediction(
         tokens_per_second_per_gpu=rounded(batch * job.training.sequence_length / step / gpus),
         samples_per_second=rounded(batch / step),
         mfu=rounded(ledger.model_flops / step / ledger.peak_flops),
-        communication_fraction=rounded(communication / step),
+        communication_fraction=rounded(ledger.communication_fraction),
     )

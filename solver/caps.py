@@ -29,6 +29,8 @@ class Caps:
     device_memory: bool = True
     """False asks what would be chosen if device memory were unlimited."""
     host_memory: bool = True
+    shared: bool = False
+    """Whether communication is limited: its share needs times."""
     modes: tuple[str, ...] = RECOMPUTES
     """Recompute modes that a layer may have."""
 
@@ -56,7 +58,7 @@ class Caps:
     @property
     def on_time(self) -> bool:
         """Whether the step is limited at all."""
-        return bool(self.timed) or self.step_ticks is not None
+        return bool(self.timed) or self.step_ticks is not None or self.shared
 
     def max_times(self, strategy: Strategy) -> FloatArray:
         """Most that v times the step of each row may be. (n,) [ticks]"""
@@ -102,5 +104,6 @@ def caps(problem: Problem) -> Caps:
         step_ticks=step,
         max_memory_bytes=limits.max_memory_bytes,
         max_host_memory_bytes=limits.max_host_memory_bytes,
+        shared=limits.max_communication_fraction is not None,
         modes=modes,
     )

@@ -29,7 +29,7 @@ def solve(question: Question, standing: Standing, row: Open) -> None:
         return
     standing.counters.solved += 1
     batch = group.batch([index])
-    model = batch.row(0)
+    model = group.limited(batch.row(0), index)
     answer = solve_row(
         model,
         question.objective.goal,

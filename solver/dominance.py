@@ -29,10 +29,11 @@ def accumulation_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -
     Memory depends on the number m of micro-batches only through those in flight, and on whether there are several; it
     is the same for all m >= max(p, 2), with interleaving for all m >= 2 p. The step per sequence,
     ((m - 1/v) X + s / v + c) / m with the slowest stage X and the sum s >= X, never grows with m. A limit on the step
-    itself (its time, price or energy) may ask for a smaller m, so nothing is dropped under one.
+    itself (its time, price, energy or share of communication) may ask for a smaller m, so nothing is dropped under one.
     """
     batch = problem.job.training.batch_range
     whole_step = problem.limits.max_step_seconds is not None
+    whole_step |= problem.limits.max_communication_fraction is not None
     whole_step |= any(not goal.per_sequence for goal, _ in timed_limits(problem))
     if batch.min == batch.max or whole_step:
         return legal

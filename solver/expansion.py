@@ -88,7 +88,7 @@ def _tested(question: Question, standing: Standing, rows: Rows, twins: list[IntA
             return
         rows, limit, least = rows.take(keep), limit[keep], least[keep]
         memory = {pool: table.take(keep) for pool, table in memory.items()}
-    if question.goal == "time" and question.pruning.sequence_parallel:
+    if question.goal == "time" and question.pruning.sequence_parallel and not question.caps.shared:
         keep = ~outdone(question.problem, rows, memory, twins)
         rows, limit, least = rows.take(keep), limit[keep], least[keep]
         memory = {pool: table.take(keep) for pool, table in memory.items()}

@@ -14,7 +14,7 @@ from cost_models.schedule import spread
 from solver.bounds.batch import Batch, Shape
 from solver.instants import at_ends, binding_instants
 from solver.layout import Row, stage_order
-from solver.placed import Memories, memory_by_stage, nodes, placement, times_by_stage
+from solver.placed import Memories, communication, memory_by_stage, nodes, placement, times_by_stage
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT, check_exact
 from solver.rows import Rows
@@ -119,7 +119,14 @@ class Group:
 
     def row(self, index: int) -> Row:
         """One row for the inner model."""
-        return self.batch([index]).row(0)
+        return self.limited(self.batch([index]).row(0), index)
+
+    def limited(self, row: Row, index: int) -> Row:
+        """A row with what the problem asks of its communication."""
+        if self.problem.limits.max_communication_fraction is None:
+            return row
+        limit = communication(self.problem, self.rows.strategy.take([index]), self.shape.stages)
+        return replace(row, communication=limit)
 
     def within(self, most: int) -> "Group":
         """The group where no rank may allocate more than so many KiB."""

@@ -54,6 +54,7 @@ def build(
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
     from solver.constraints import (  # noqa: PLC0415
+        communication,
         device_memory,
         host_memory,
         layers,
@@ -71,6 +72,7 @@ def build(
     device_memory.build(model, row, chosen, peak=goal == "memory")
     host_memory.build(model, row, chosen)
     step_time.build(model, row, chosen, least=least, most=most if goal == "time" else None)
+    communication.build(model, row, chosen)
     if goal == "memory" and most is not None:
         model.add(chosen.memory <= most)
     if goal != "feasible":

@@ -15,6 +15,7 @@ import numpy as np
 from cost_models.arrays import IntArray
 from cost_models.schedule import chunk_sizes, spread
 from cost_models.specs.model import ModelSpec
+from solver.communication import Communication, keeps
 from solver.legality import OFFLOAD_LAYOUTS, RECOMPUTE_LAYOUTS
 
 ONE_MODE, SAME_COUNT, FREE = range(3)
@@ -125,6 +126,8 @@ class Row:
     """Side constraint on `time_value`."""
     given: tuple[int, ...] | None = None
     """Layers of each stage, where they are given and not equal."""
+    communication: Communication | None = None
+    """Side constraint on its share of the step."""
 
     @property
     def num_layers(self) -> int:
@@ -194,6 +197,7 @@ def cost(row: Row, layout: Layout) -> Cost:
     nodes = [_dot(pattern, hosts) for pattern in row.node_loads]
     fits &= all(used <= most for used, most in zip(nodes, row.host_capacity, strict=True))
     fits &= row.max_time is None or time <= row.max_time
+    fits &= keeps(row, layout, times, tails, time)
     return Cost(time=time, memory=max(peaks), host=max(nodes), fits=fits)
 
 

@@ -6,7 +6,7 @@ pool in memory; the coefficients of each stage are then taken from its own view 
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,13 +17,15 @@ from cost_models.placement import Placement, View, in_pool, seen
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, TimeTable
 from solver.bounds.first import first_bound, least_flight, placed_bound
-from solver.problem import Problem
+from solver.communication import Communication
+from solver.problem import PARTS, Problem
 from solver.rounding import (
     IntegerTime,
     StageMemory,
     StageTimes,
     integer_time,
     placed,
+    rounding_ticks,
     stage_classes,
     stage_memory,
     stage_times,
@@ -160,3 +162,38 @@ def lower_bounds(
         mine = times_by_stage(problem, {view: time.take(at) for view, time in times.items()}, int(stages))
         bound[at] = placed_bound(mine, strategy.take(at), layers, fixed[at], offloads[at], tail=tail)
     return bound
+
+
+def communication(problem: Problem, one: Strategy, stages: int) -> Communication | None:
+    """What of the time of a row is communication, where the problem limits that; `one` is a column of one row."""
+    limit = problem.limits.max_communication_fraction
+    if limit is None:
+        return None
+    times = times_by_stage(problem, priced_times(problem, _communication_times, one), stages)
+    virtual, steps = (int(np.ravel(n)[0]) for n in (one.virtual_pipeline_stages, one.gradient_accumulation_steps))
+    slack = rounding_ticks(
+        stages=stages, virtual=virtual, micro_batches=steps, layers=problem.job.model.num_hidden_layers
+    )
+
+    def by_stage(values: FloatArray) -> Any:
+        return _ints(np.broadcast_to(values[0], (stages, *values.shape[2:])))
+
+    return Communication(
+        layer=by_stage(times.layer),
+        stage=by_stage(times.stage),
+        tail_layer=by_stage(times.layer_tail),
+        tail_stage=by_stage(times.stage_tail),
+        fixed=int(times.fixed[0]),
+        most=int(limit * PARTS),
+        rounding=int(virtual * slack) + 1,
+    )
+
+
+def _ints(array: Any) -> Any:
+    return tuple(_ints(x) for x in array) if np.ndim(array) else int(array)
+
+
+def _communication_times(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
+    from cost_models.time import communication_table  # noqa: PLC0415  only where it is limited
+
+    return communication_table(job, strategy, calibration)

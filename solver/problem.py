@@ -37,10 +37,14 @@ class Limits:
     min_tokens_per_second: float | None = None
     """Of all devices together."""
     min_tokens_per_second_per_gpu: float | None = None
+    max_communication_fraction: float | None = None
+    """Of the step, exposed communication."""
     max_gpus: int | None = None
     min_gpus: int | None = None
 
 
+PARTS: Final = 1_000_000
+"""A limit on a share is kept in whole parts of this, rounded down."""
 SIDE: Final = tuple(name for name in Limits.__dataclass_fields__ if not name.endswith("_gpus"))
 """Limits on what is predicted; those on the number of devices are decisions."""
 

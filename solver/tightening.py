@@ -82,7 +82,8 @@ def _offered(
             break
         way = bounds.way[k]
         assert way is not None, "a finite upper bound has a layout"
-        feasible[k] = standing.offer(group, int(at[k]), batch.row(int(k)), layout_of(batch.take([k]), *way))
+        row = group.limited(batch.row(int(k)), int(at[k]))
+        feasible[k] = standing.offer(group, int(at[k]), row, layout_of(batch.take([k]), *way))
         if standing.answered:
             break
     return feasible

@@ -1,6 +1,6 @@
 """Seconds by name: what the formulas of this package return and how they add up."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,10 @@ class Work:
     def seconds(self) -> Array:
         """What the step waits for: the exposed terms in the order of TERMS. [s]"""
         return sum((self.exposed[name] for name in TERMS if name in self.exposed), 0.0)
+
+    def of(self, terms: Collection[str]) -> Array:
+        """What the step waits for of some terms, in the order of TERMS. [s]"""
+        return sum((self.exposed[name] for name in TERMS if name in self.exposed and name in terms), 0.0)
 
     def __add__(self, other: "Work") -> "Work":
         """Term by term."""

@@ -9,7 +9,7 @@ from cost_models import catalog
 from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError
 from cost_models.job import Job
-from cost_models.ledger import MemoryLedger
+from cost_models.ledger import COMMUNICATION, MemoryLedger
 from cost_models.memory import memory_ledger
 from cost_models.specs.cluster import ClusterSpec, DeviceSpec
 from cost_models.specs.configuration import Configuration, RecomputeCounts, Stage
@@ -18,7 +18,6 @@ from planner.datasets.case_reading import MICRO_BATCH, SEQUENCE, Question, quest
 from planner.datasets.cases import UserCase
 from planner.datasets.jobs import Case, case_of
 from planner.datasets.unusable import Unusable
-from planner.prediction import COMMUNICATION
 from planner.validate.case_devices import device_of, host_bytes_of, model_name_of
 from planner.validate.case_labels import CaseVerdict, Limit
 from planner.validate.case_limits import device_limit

@@ -14,16 +14,16 @@ from cost_models.memory import memory_table
 from cost_models.schedule import spread
 from cost_models.specs.choices import RECOMPUTES, Backend
 from cost_models.strategy import Strategy
-from cost_models.time import time_table
+from cost_models.time import communication_table, time_table
 from solver.audit.claim import Question
 from solver.audit.grid import UNIT, MemoryGrid, TimeGrid, kind_order, memory_grid, node_patterns, time_grid
 from solver.audit.paths import Layout, Unsettled, find
 from solver.audit.relaxation import Setting, host_floor, memory_floor, time_floor
-from solver.audit.row import Abilities, AuditRow
+from solver.audit.row import Abilities, AuditRow, Share
 from solver.audit.space import Spaces
 from solver.caps import Caps, caps
 from solver.legality import job_facts, layout_codes
-from solver.problem import Problem
+from solver.problem import PARTS, Problem
 
 ARGUMENTS: Final = ("", "limits", "layers", "time", "memory", "host_memory", "layouts", "model")
 """Index 0 is an open row. limits: its degrees alone miss the limits. layers: stages must be even and cannot be.
@@ -164,7 +164,10 @@ class _Chunk:
         layout: Layout | None = None
         try:
             layout = find(row, *limits)
-            self.out.argument[index] = OPEN if layout is not None else LAYOUTS
+            if layout is not None and not row.shares(layout):
+                layout = None  # of the layouts within the other limits CP-SAT looks for one that keeps this one too
+            else:
+                self.out.argument[index] = OPEN if layout is not None else LAYOUTS
         except Unsettled:
             pass
         self.out.floor[index], self.out.limit[index] = floor, limits[0]
@@ -229,7 +232,20 @@ def _audit_row(
         ),
         patterns=patterns,
         host_rooms=memory.host_capacity[0, np.argmax(patterns > 0, axis=1)],
+        share=_share(problem, strategy, stages, virtual),
     )
+
+
+def _share(problem: Problem, strategy: Strategy, stages: int, virtual: int) -> Share | None:
+    """The limit on communication, of one row."""
+    most = problem.limits.max_communication_fraction
+    if most is None:
+        return None
+    one = Strategy(**{f.name: np.array([getattr(strategy, f.name)]) for f in fields(Strategy)})
+    table = communication_table(problem.job, one, problem.calibration)
+    layers, steps = problem.job.model.num_hidden_layers, int(strategy.gradient_accumulation_steps)
+    ticks = (steps - 1 / virtual) * (layers + 1) + (layers + stages) / virtual + 2 * layers + 2
+    return Share(time=time_grid(table, stages), most=int(most * PARTS), rounding=int(virtual * ticks) + 1)
 
 
 def claimed_row(problem: Problem, backend: Backend, index: int, spaces: Spaces) -> Asked:

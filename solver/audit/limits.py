@@ -30,6 +30,7 @@ def broken(problem: Problem, configuration: Configuration) -> Iterator[str]:
         "max_energy_per_step": gpus * (problem.job.device.tdp_watts or 0.0) * step,
         "min_tokens_per_second": tokens / step,
         "min_tokens_per_second_per_gpu": tokens / step / gpus,
+        "max_communication_fraction": ledger.time.communication_fraction,
         "max_gpus": gpus,
         "min_gpus": gpus,
     }

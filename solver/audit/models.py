@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solver.audit.row import AuditRow, Part
+from solver.communication import Communication
 from solver.inner import build, solver
 from solver.layout import Row
 
@@ -50,6 +51,22 @@ def model_row(row: AuditRow, most_time: float, most_peak: float) -> Row:
         tail_offload=_ints(time.tail_offload[0]),
         fixed=int(time.fixed[0]),
         max_time=int(most_time) if np.isfinite(most_time) else None,
+        communication=_communication(row),
+    )
+
+
+def _communication(row: AuditRow) -> Communication | None:
+    if row.share is None:
+        return None
+    time = row.share.time
+    return Communication(
+        layer=_ints(time.layer[0]),
+        stage=_ints(time.stage[0]),
+        tail_layer=_ints(time.tail_layer[0]),
+        tail_stage=_ints(time.tail_stage[0]),
+        fixed=int(time.fixed[0]),
+        most=row.share.most,
+        rounding=row.share.rounding,
     )
 
 

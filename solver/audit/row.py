@@ -7,6 +7,7 @@ import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
 from solver.audit.grid import MemoryGrid, TimeGrid
+from solver.problem import PARTS
 
 ONE_MODE, SAME_COUNT, FREE = 0, 1, 2
 """What a back end can say about recomputation: all layers alike; the same number in every stage; anything."""
@@ -40,6 +41,17 @@ class Part:
     offloaded: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A limit on the share of communication: how much of each time is communication, and of the step may be."""
+
+    time: TimeGrid
+    most: int
+    """Of PARTS."""
+    rounding: int
+    """Ticks that rounding added to v times the step."""
+
+
 @dataclass(frozen=True)
 class AuditRow:
     """Coefficients of one row: its grids hold exactly one."""
@@ -54,6 +66,7 @@ class AuditRow:
     """Ranks of each stage on every kind of node. (P, S)"""
     host_rooms: FloatArray
     """Host memory of each kind of node. (P,) [KiB]"""
+    share: Share | None = None
 
     @property
     def stages(self) -> int:
@@ -79,6 +92,30 @@ class AuditRow:
             hosts.append(self.memory.host_stage[0, s] + gone @ self.memory.host_layer[0, s])
             start += part.layers
         return bool((self.patterns @ np.array(hosts) <= self.host_rooms).all())
+
+    def shares(self, layout: tuple[Part, ...]) -> bool:
+        """Whether a layout keeps the limit on communication: with any stage as the slowest that rounding makes it."""
+        if self.share is None:
+            return True
+        (times, tails), (spent, last) = self._seconds(self.time, layout), self._seconds(self.share.time, layout)
+        layers = len(self.order)
+        slowest = max(c for c, t in zip(spent, times, strict=True) if t >= max(times) - layers - 1)
+        longest = max(c for c, t in zip(last, tails, strict=True) if t >= max(tails) - 2 * layers - 1)
+        part = self.virtual * int(self.steps * slowest + longest + self.share.time.fixed[0])
+        return part * PARTS <= self.share.most * (self.cost(layout)[0] - self.share.rounding)
+
+    def _seconds(self, time: TimeGrid, layout: tuple[Part, ...]) -> tuple[list[float], list[float]]:
+        """Micro-batch and tail of every stage."""
+        start, works, tails = 0, [], []
+        for s, part in enumerate(layout):
+            kinds = self.order[start : start + part.layers]
+            modes = [2] * part.full + [1] * part.selective + [0] * (part.layers - part.full - part.selective)
+            layers = sum(time.layer[0, s, j, r] for j, r in zip(kinds, modes, strict=True))
+            works.append(float(time.stage[0, s] + layers))
+            moved = sum(time.tail_offload[0, s, j] for j in kinds[: part.offloaded])
+            tails.append(float(time.tail_stage[0, s] + sum(time.tail_layer[0, s, j] for j in kinds) + moved))
+            start += part.layers
+        return works, tails
 
     def cost(self, layout: tuple[Part, ...]) -> tuple[int, int]:
         """v times the step [ticks] and the peak [KiB] of a layout."""

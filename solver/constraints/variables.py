@@ -32,6 +32,8 @@ class Variables:
     """All stages, and the maxima of the objective."""
 
     stages: tuple[StageVariables, ...]
+    times: tuple[Any, ...]
+    """Micro-batch time of each stage."""
     slowest: Any
     tail: Any
     time: Any
@@ -161,6 +163,7 @@ def build(model: cp_model.CpModel, row: Row) -> Variables:
     time = scale * slowest + sum(times) + row.virtual * (tail + row.fixed)
     return Variables(
         stages=tuple(built),
+        times=tuple(times),
         slowest=slowest,
         tail=tail,
         time=time,

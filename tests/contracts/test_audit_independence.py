@@ -15,7 +15,7 @@ QUESTION = {
     "solver.simplicity",
 }
 """The question: what is on offer, what is legal, what is limited, what is wanted, what is simple."""
-MODEL = {"solver.inner", "solver.layout"}
+MODEL = {"solver.communication", "solver.inner", "solver.layout"}
 """The search's model of a row, which `models` alone hands to CP-SAT a second time."""
 
 

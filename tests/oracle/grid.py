@@ -15,6 +15,7 @@ from cost_models.strategy import Strategy
 from solver.audit.arguments import claimed_row
 from solver.audit.models import model_row
 from solver.audit.proof import parts, place
+from solver.audit.row import Part
 from solver.audit.space import every_space
 from solver.layout import Layout
 from solver.problem import Problem
@@ -124,6 +125,8 @@ def everything(problem: Problem) -> Iterator[OnGrid]:
             for layout in layouts(inner):
                 paid = pay(inner, layout)
                 if not paid.fits or not _meets(problem, row, paid.time, paid.memory):
+                    continue
+                if not asked.row.shares(tuple(Part(s.layers, s.full, s.selective, s.offloaded) for s in layout)):
                     continue
                 values = _values(problem, row, paid.time, paid.memory)
                 yield OnGrid(

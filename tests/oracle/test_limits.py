@@ -57,6 +57,7 @@ QUANTITIES: dict[str, Callable[[Priced], float]] = {
     "max_energy_per_step": lambda c: c.gpus * c.step * c.watts,
     "min_tokens_per_second": lambda c: c.tokens / c.step,
     "min_tokens_per_second_per_gpu": lambda c: c.tokens / c.step / c.gpus,
+    "max_communication_fraction": lambda c: c.ledger.time.communication_fraction,
 }
 VALUES: dict[str, Callable[[Priced], float]] = {
     "throughput": lambda c: c.step / c.configuration.global_batch_size,
@@ -100,6 +101,11 @@ def meets(name: str, limit: float, c: Priced) -> bool:
     return value >= limit if name.startswith("min_") else value <= limit
 
 
+def surely_meets(name: str, limit: float, c: Priced) -> bool:
+    """Of several stages rounding may make another the slowest, whose communication then counts as well."""
+    return meets(name, limit, c) and (name != "max_communication_fraction" or c.configuration.pipeline_parallel == 1)
+
+
 def test_every_limit_and_every_objective_is_compared() -> None:
     assert set(QUANTITIES) == set(SIDE)
     assert set(VALUES) == set(OBJECTIVES)
@@ -121,11 +127,11 @@ def test_a_limit_leaves_the_best_that_meets_it(name: str) -> None:
         problem = asked_problem(asked, limits=Limits(**{name: limit}))
         solution = solve(problem)
         loose = min((VALUES["throughput"](c) for c in priced if meets(name, limit, c)), default=None)
-        tight = [VALUES["throughput"](c) for c in priced if meets(name, limit * (1 - sign * SLACK / 2), c)]
+        tight = [VALUES["throughput"](c) for c in priced if surely_meets(name, limit * (1 - sign * SLACK / 2), c)]
         assert loose is not None
         assert solution.configuration is not None, f"seed {seed}"
         assert loose <= solution.value * (1 + 1e-12)
-        assert solution.value <= min(tight) + solution.rounding_seconds, f"seed {seed}"
+        assert solution.value <= min(tight, default=np.inf) + solution.rounding_seconds, f"seed {seed}"
         assert not list(broken(problem, solution.configuration))
         assert not prove(problem, solution.configuration).contradictions
         compared += 1

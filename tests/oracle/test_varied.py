@@ -81,6 +81,7 @@ def fitting(case: Varied, problem: Problem, some: list[Configuration]) -> Iterat
             value, sign = QUANTITIES[name](priced), -1 if name.startswith("min_") else 1
             kept &= sign * value <= sign * stated
             surely &= sign * value <= sign * stated * (1 - sign * ROUNDED)
+            surely &= name != "max_communication_fraction" or c.pipeline_parallel == 1
         if kept:
             yield reached(case, c, ledger), surely
 
