@@ -27,7 +27,7 @@ class Shape:
     offloads: bool
     needs_full: bool
     given: tuple[int, ...] | None = None
-    """Layers of each stage, where they are given and not equal. Bounds take any; models hold them."""
+    """Layers of each stage, where they are given and not equal."""
     longest: int | None = None
     """Layers that a stage holds at most, where a limit on the step says so."""
 
@@ -38,8 +38,14 @@ class Shape:
 
     @property
     def fixed(self) -> bool:
-        """Whether every stage is given the same number of layers."""
-        return self.even or (self.virtual > 1 and self.given is None) or self.stages == 1
+        """Whether the layers of every stage are given."""
+        return self.held is not None
+
+    @property
+    def held(self) -> tuple[int, ...] | None:
+        """Layers of each stage, where they are given."""
+        even = self.even or self.virtual > 1 or self.stages == 1
+        return self.given or ((self.num_layers // self.stages,) * self.stages if even else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +53,7 @@ class Windows:
     """The runs of layers that a stage may hold, told apart by their kinds in order; Q of them, by ascending length."""
 
     counts: FloatArray  # (S, Q, J)
-    length: FloatArray  # (Q,)
+    length: FloatArray  # (S, Q)
     valid: Any  # (S, Q) bool
     prefix: FloatArray
     """Layers by kind among the first k of each window, all of them for larger k. (S, Q, K + 1, J)"""
@@ -69,24 +75,29 @@ class Windows:
 
 
 def windows(shape: Shape) -> Windows:
-    """All runs of layers by stage: given ones when the layers are even, any otherwise."""
-    return _windows(shape.order, shape.kinds, shape.stages, shape.fixed, shape.longest or shape.num_layers)
+    """All runs of layers by stage: one each where they are given, any otherwise."""
+    if shape.held is not None:
+        return _given_windows(shape.order, shape.kinds, shape.held)
+    return _windows(shape.order, shape.kinds, shape.stages, shape.longest or shape.num_layers)
 
 
 @cache
-def _windows(order: tuple[int, ...], kinds: int, stages: int, fixed: bool, most: int) -> Windows:
+def _given_windows(order: tuple[int, ...], kinds: int, held: tuple[int, ...]) -> Windows:
+    length, prefix = np.array(held), prefix_counts(order, kinds)
+    starts = (np.cumsum(length) - length)[:, None]
+    upto = prefix[starts + np.minimum(np.arange(max(held) + 1), length[:, None])] - prefix[starts]
+    return Windows(
+        counts=upto[:, None, -1].astype(float),
+        length=length[:, None].astype(float),
+        valid=np.ones((len(held), 1), dtype=bool),
+        prefix=upto[:, None].astype(float),
+        places=np.zeros((0, 0), dtype=np.int64),
+    )
+
+
+@cache
+def _windows(order: tuple[int, ...], kinds: int, stages: int, most: int) -> Windows:
     layers, prefix = len(order), prefix_counts(order, kinds)
-    if fixed:
-        each = layers // stages
-        starts = np.arange(stages) * each
-        upto = prefix[starts[:, None] + np.arange(each + 1)] - prefix[starts][:, None]
-        return Windows(
-            counts=upto[:, None, -1].astype(float),
-            length=np.array([each], dtype=float),
-            valid=np.ones((stages, 1), dtype=bool),
-            prefix=upto[:, None].astype(float),
-            places=np.zeros((0, 0), dtype=np.int64),
-        )
     seen: dict[tuple[int, ...], int] = {}
     starts_at: list[int] = []
     kinds_valid: list[list[bool]] = []
@@ -110,7 +121,7 @@ def _windows(order: tuple[int, ...], kinds: int, stages: int, fixed: bool, most:
     valid = np.array(kinds_valid, dtype=bool).T[[0, *[1] * (stages - 2), 2]]
     return Windows(
         counts=np.broadcast_to(table[:, -1], (stages, len(seen), kinds)),
-        length=size.astype(float),
+        length=np.broadcast_to(size.astype(float), (stages, len(size))),
         valid=valid,
         prefix=np.broadcast_to(table, (stages, *table.shape)),
         places=places,

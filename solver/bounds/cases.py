@@ -79,7 +79,7 @@ class _Cases:
         self.lower = np.minimum(self.lower, np.where(near, np.inf, quick).min(axis=(0, 1)))
         level, row = np.nonzero(near.any(axis=0))
         shape = self.batch.shape
-        stages = shape.stages * len(windows(shape).length)
+        stages = windows(shape).length.size
         for at in _portions(len(row), CELLS // (stages * len(self.batch.memory.selector))):
             k, i = level[at], row[at]
             mine = quick[:, k, i]

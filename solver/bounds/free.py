@@ -15,7 +15,7 @@ from solver.bounds.stage import FULL, NONE, SELECTIVE
 
 def by_length(batch: Batch, times: FloatArray) -> FloatArray:
     """Least time of each stage by its number of layers 0..L - S + 1, made nondecreasing. (n, S, L - S + 2)"""
-    length = windows(batch.shape).length.astype(int)
+    length = windows(batch.shape).length[0].astype(int)
     if batch.shape.kinds > 1:
         starts = np.searchsorted(length, np.arange(1, length[-1] + 1))
         times = np.minimum.reduceat(times, starts, axis=2)

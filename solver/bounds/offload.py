@@ -51,11 +51,8 @@ def levels(shape: Shape, *, fine: bool = False) -> Level:
     """Levels that together cover what the rows of a shape may offload, ascending; `fine` ones are of width one."""
     if not shape.offloads or shape.offload == ALL_OR_NONE:
         return Level(np.zeros(1), np.zeros(1), everything=shape.offloads)
-    longest = (
-        shape.num_layers // shape.stages
-        if shape.fixed or shape.offload == SAME_COUNT
-        else shape.num_layers - shape.stages + 1
-    )
+    longest = shape.num_layers - shape.stages + 1 if shape.held is None else max(shape.held)
+    longest = min(longest, shape.num_layers // shape.stages) if shape.offload == SAME_COUNT else longest
     if shape.stages == 1 or fine:
         edges = np.arange(longest + 1)
     else:

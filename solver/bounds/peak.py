@@ -20,7 +20,7 @@ def peak_bound(batch: Batch) -> FloatArray:
     if batch.shape.fixed:
         result: FloatArray = peak.max(axis=(1, 2))
         return result
-    length = windows(batch.shape).length.astype(int)
+    length = windows(batch.shape).length[0].astype(int)
     if batch.shape.kinds > 1:
         peak = np.minimum.reduceat(peak, np.searchsorted(length, np.arange(1, length[-1] + 1)), axis=2)
     table = np.minimum.accumulate(peak[:, :, ::-1], axis=2)[:, :, ::-1]

@@ -81,7 +81,7 @@ def layout_of(batch: Batch, way: Way, level: Level) -> Layout:
     stages = []
     for s, place in enumerate(places):
         pattern, option = options[int(stacked[:, s, place].argmin())]
-        stages.append(_stage_layout(pattern, int(at.length[place]), int(option.recomputed[0, s, place]), level))
+        stages.append(_stage_layout(pattern, int(at.length[s, place]), int(option.recomputed[0, s, place]), level))
     return tuple(stages)
 
 

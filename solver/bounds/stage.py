@@ -219,7 +219,7 @@ def _least_fitting(
     saving = batch.memory.layer[..., modes[0]] - batch.memory.layer[..., modes[1]]
     monotone = (saving.min(axis=(2, 3)) >= 0)[:, :, None] & (price(batch, *modes) >= 0)
     low, top = count, np.where(monotone & (count > 0), np.minimum(high, windows(batch.shape).length), count)
-    for _ in range(int(windows(batch.shape).length[-1]).bit_length()):
+    for _ in range(int(windows(batch.shape).length.max()).bit_length()):
         if bool((low >= top).all()):
             break
         middle = np.floor((low + top) / 2)

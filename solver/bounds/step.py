@@ -46,7 +46,7 @@ def fixed(batch: Batch, stages: Stages, level: Level) -> Pair:
     """Given layers: the stages are independent but for the maxima."""
     least = np.maximum(stages.low_tail[:, :, 0].max(axis=1), offload.least_offload_tail(batch, level))
     lower = objective(batch, stages.times.max(axis=(1, 2)), stages.times.sum(axis=(1, 2)), least)
-    held = np.full((len(batch), batch.shape.stages), windows(batch.shape).length[0])
+    held = np.broadcast_to(windows(batch.shape).length[:, 0], (len(batch), batch.shape.stages))
     host = offload.host_fits(batch, offload.offloaded(held, level))
     tail, reached = stages.tail[:, :, 0].max(axis=1), stages.reached
     upper = objective(batch, reached.max(axis=(1, 2)), reached.sum(axis=(1, 2)), tail)
