@@ -1,4 +1,4 @@
-"""How fast the solver proves the instances: `python -m benchmarks.solve [INSTANCE ...] [--runs N] [--no-numpy]`.
+"""How fast the solver proves the instances: `python -m benchmarks.solve [--instances I4,I7] [--modes any] [--runs N]`.
 
 Prints, per instance and mode: status, seconds to the proof (median and 99th percentile of N runs; the first run apart,
 as it fills caches), processor seconds (the figure to trust on a busy machine), seconds to the first and to the best
@@ -87,18 +87,25 @@ def report(name: str, mode: str, runs: int, numpy_too: bool) -> bool:
     return results[0].status != "feasible"
 
 
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(",") if part)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; 1 when an answer is not proven."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("instances", nargs="*", default=INSTANCES)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("instances", nargs="*", default=[], help="the same as --instances")
+    parser.add_argument("--instances", dest="named", type=_listed, default=(), metavar="I1,I2")
+    parser.add_argument("--modes", type=_listed, default=MODES, metavar="any,megatron")
+    parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--no-numpy", action="store_true")
     asked = parser.parse_args(arguments)
     print(
         f"{'instance':12} {'status':11} {'cold s':>7} {'p50 s':>7} {'p99 s':>7} {'cpu s':>7} {'first':>7} {'best':>7} "
         f"{'raw':>10} {'legal':>7} {'priced':>6} {'bound':>6} {'CP':>4} {'value':>10} {'MiB':>6} {'/numpy':>6}"
     )
-    proven = [report(name, mode, asked.runs, not asked.no_numpy) for name in asked.instances for mode in MODES]
+    names = (*asked.instances, *asked.named) or INSTANCES
+    proven = [report(name, mode, asked.runs, not asked.no_numpy) for name in names for mode in asked.modes]
     return 0 if all(proven) else 1
 
 

@@ -5,7 +5,7 @@ can be called, so a rule file is data.
 """
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -64,8 +64,7 @@ def _value(node: ast.expr, facts: Mapping[str, Any], text: str) -> Any:
                 raise BadLegality(f"rule {text!r} reads unknown {name!r}")
             return facts[name]
         case ast.BoolOp(op=op, values=operands):
-            combine = np.logical_and if isinstance(op, ast.And) else np.logical_or
-            return combine.reduce(np.broadcast_arrays(*(_value(v, facts, text) for v in operands)))
+            return _joined(isinstance(op, ast.Or), (_value(v, facts, text) for v in operands))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return np.logical_not(_value(operand, facts, text))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
@@ -76,6 +75,17 @@ def _value(node: ast.expr, facts: Mapping[str, Any], text: str) -> Any:
             raise BadLegality(f"rule {text!r}: {ast.unparse(node)} is not allowed")
 
 
+def _joined(either: bool, operands: Iterable[Any]) -> Any:
+    """`or` where `either`, else `and`; once a fact of the job settles it for all rows, no column is looked at."""
+    combine, joined = np.logical_or if either else np.logical_and, not either
+    for value in operands:
+        if np.ndim(value):
+            joined = combine(joined, value)
+        elif bool(value) == either:
+            return either
+    return joined
+
+
 def _comparison(left: ast.expr, op: ast.cmpop, right: ast.expr, facts: Mapping[str, Any], text: str) -> Any:
     choices = CHOICES.get(left.id) if isinstance(left, ast.Name) else None
     subject = _value(left, facts, text)
@@ -83,7 +93,7 @@ def _comparison(left: ast.expr, op: ast.cmpop, right: ast.expr, facts: Mapping[s
         if not isinstance(right, ast.List):
             raise BadLegality(f"rule {text!r}: `in` needs a list in brackets")
         members = [_member(item, choices, facts, text) for item in right.elts]
-        inside = np.logical_or.reduce(np.broadcast_arrays(*(subject == member for member in members)))
+        inside = _joined(True, (subject == member for member in members))
         return inside if isinstance(op, ast.In) else np.logical_not(inside)
     if type(op) not in _COMPARISON:
         raise BadLegality(f"rule {text!r}: comparison {type(op).__name__} is not allowed")

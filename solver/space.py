@@ -23,6 +23,8 @@ from solver.problem import Problem
 from solver.solution import Dropped
 
 Columns = dict[str, IntArray]
+Split = Callable[[int], list[tuple[int, int]]]
+"""Micro-batch sizes and accumulation steps of a data-parallel degree."""
 BoolArray = npt.NDArray[np.bool_]
 STRUCTURE: Final = (
     "tensor_parallel",
@@ -130,7 +132,7 @@ def _structures(problem: Problem, backend_experts: int) -> Columns:
     )
 
 
-def batch_splits(problem: Problem) -> Callable[[int], list[tuple[int, int]]]:
+def batch_splits(problem: Problem) -> Split:
     """Micro-batch size and accumulation steps that reach the global batch with a data-parallel degree."""
     batch, domains = problem.job.training.batch_range, problem.resolved_domains
     sizes, steps = domains["micro_batch_size"], domains["gradient_accumulation_steps"]
@@ -183,14 +185,19 @@ class _Counter:
         self, columns: Mapping[str, Any], names: set[str], done: set[str], weight: Any, alive: BoolArray
     ) -> BoolArray:
         """`alive` after rules that read only `names` and are not done; `weight` candidates stand behind each cell."""
-        alive = alive.copy()
+        alive, known = alive.copy(), {**self.facts, **columns}
+        readable = names | set(self.facts)
         for rule in self.rules:
-            if rule.id in done or not rule.require.names - set(self.facts) <= names:
+            if rule.id in done or not rule.require.names <= readable:
                 continue
             done.add(rule.id)
-            broken = alive & ~np.asarray(rule.require({**self.facts, **columns}), dtype=bool)
-            self.counts[rule.id] += int((broken * np.asarray(weight)).sum())
-            alive &= ~broken
+            kept = np.asarray(rule.require(known), dtype=bool)
+            if kept.all():
+                continue
+            broken = alive & ~kept
+            each = int(np.count_nonzero(broken)) * weight if np.ndim(weight) == 0 else weight[broken].sum()
+            self.counts[rule.id] += int(each)
+            alive &= kept
         return alive
 
     def dropped(self) -> tuple[Dropped, ...]:
@@ -206,7 +213,8 @@ def backend_space(problem: Problem, backend: Backend, *, rules: tuple[Rule, ...]
 
     `rules` replaces those of the back end, for the question which of them stand in the way.
     """
-    return _space(problem, backend, _wished_structures(problem), feature_columns(problem), rules)
+    structures, features = _wished_structures(problem), feature_columns(problem)
+    return _space(problem, backend, structures, features, batch_splits(problem), rules)
 
 
 def _wished_structures(problem: Problem) -> Columns:
@@ -216,9 +224,13 @@ def _wished_structures(problem: Problem) -> Columns:
 
 
 def _space(
-    problem: Problem, backend: Backend, structures: Columns, features: Columns, rules: tuple[Rule, ...] | None = None
+    problem: Problem,
+    backend: Backend,
+    structures: Columns,
+    features: Columns,
+    split: Split,
+    rules: tuple[Rule, ...] | None = None,
 ) -> BackendSpace:
-    split = batch_splits(problem)
     counter, done = _Counter(backend, job_facts(problem.job, problem.pools), rules), set[str]()
     width = len(features["zero_stage"])
     batches = np.array([len(split(int(dp))) for dp in structures["data_parallel"]], dtype=np.int64)
@@ -258,8 +270,8 @@ def spaces(problem: Problem) -> tuple[BackendSpace, ...]:
     names = [
         name for name in BACKENDS if name in problem.backends and name in (problem.resolved_domains["backend"] or ())
     ]
-    structures, features = _wished_structures(problem), feature_columns(problem)
-    return tuple(_space(problem, name, structures, features) for name in names)
+    structures, features, split = _wished_structures(problem), feature_columns(problem), batch_splits(problem)
+    return tuple(_space(problem, name, structures, features, split) for name in names)
 
 
 def of_count(at: Sequence[BackendSpace], gpus: int) -> tuple[BackendSpace, ...]:

@@ -61,25 +61,23 @@ class Legality:
     layouts: tuple[Layout, ...]
     """The first whose `when` holds applies."""
 
-    @property
-    def searched(self) -> tuple[Rule, ...]:
-        """The rules of rows that are searched: where stages can only be equal, they divide the layers."""
-        return self.rules + _equal_stages(self)
+    searched: tuple[Rule, ...]
+    """The rules of rows that are searched: where stages can only be equal, they divide the layers."""
 
 
-def _equal_stages(of: Legality) -> tuple[Rule, ...]:
+def _equal_stages(layouts: tuple[Layout, ...], source: str) -> tuple[Rule, ...]:
     """What layouts with even layers ask of a row, as a rule; of one configuration `planner.legality` asks less."""
-    even = [_first_at(of.layouts, k) for k, layout in enumerate(of.layouts) if layout.layers == "even"]
+    even = [_first_at(layouts, k) for k, layout in enumerate(layouts) if layout.layers == "even"]
     if not even:
         return ()
-    free = "" if len(even) == len(of.layouts) else f" or not ({' or '.join(even)})"
+    free = "" if len(even) == len(layouts) else f" or not ({' or '.join(even)})"
     return (
         Rule(
             id="equal-stages",
             require=Expression(f"num_hidden_layers % pipeline_parallel == 0{free}"),
             message="num_hidden_layers {num_hidden_layers} is no multiple of pipeline_parallel {pipeline_parallel}",
             reason="every stage holds equally many layers",
-            source=of.source,
+            source=source,
         ),
     )
 
@@ -124,12 +122,14 @@ def legality(backend: Backend) -> Legality:
             raise BadLegality(
                 f"{backend}.yaml: layout {layout.layers}, {layout.recompute}, {layout.offload} is unknown"
             )
+    rules = _rules("common", _read("common")["rules"]) + _rules(backend, data["rules"])
     return Legality(
         backend=backend,
         release_range=data["release_range"],
         source=data["source"],
-        rules=_rules("common", _read("common")["rules"]) + _rules(backend, data["rules"]),
+        rules=rules,
         layouts=layouts,
+        searched=rules + _equal_stages(layouts, data["source"]),
     )
 
 
