@@ -5,7 +5,7 @@ from datetime import datetime
 
 from fastapi import Response
 from fastapi.sse import ServerSentEvent
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.errors import NotFound, Unauthenticated
 from service.problems import problem_of, response
@@ -15,6 +15,7 @@ from service.solving.worker import Progress
 from service.storage.repositories.plans import Content
 
 RETRY_SECONDS = 1
+LONGEST_RETRY_SECONDS = 30
 
 
 class PendingPlan(BaseModel):
@@ -26,11 +27,18 @@ class PendingPlan(BaseModel):
     state: str
     created_at: datetime
     progress: Progress | None = None
+    expected_seconds: float | None = Field(default=None, description="what alike ones took; missing: there were none")
 
 
 def pending(view: View) -> PendingPlan:
     """How far a plan is."""
-    return PendingPlan(id=view.id, state=view.state, created_at=view.created_at, progress=view.progress)
+    return PendingPlan(
+        id=view.id,
+        state=view.state,
+        created_at=view.created_at,
+        progress=view.progress,
+        expected_seconds=view.expected_seconds,
+    )
 
 
 async def events(views: AsyncIterator[View]) -> AsyncIterator[ServerSentEvent]:
@@ -63,8 +71,13 @@ def answer(
         return response(problem_of(cancelled()), headers, instance=request_id)
     if view.final:
         raise NotFound("the plan has been pruned")
-    headers = {"Retry-After": str(RETRY_SECONDS), **headers}
+    headers = {"Retry-After": str(_retry_seconds(view)), **headers}
     return Response(pending(view).model_dump_json(), 202, media_type="application/json", headers=headers)
+
+
+def _retry_seconds(view: View) -> int:
+    """A tenth of what it is expected to take, so that few ask in vain and nobody asks much too late."""
+    return max(RETRY_SECONDS, min(LONGEST_RETRY_SECONDS, int((view.expected_seconds or 0.0) / 10)))
 
 
 def _matches(stated: str, tag: str) -> bool:

@@ -20,7 +20,7 @@ from service.storage.repositories import Repositories
 
 router = APIRouter(prefix="/v1/estimates", tags=["estimates"], route_class=StrictRoute)
 _BODY = (kinds.INVALID, kinds.UNREADABLE, kinds.NOT_INLINE, kinds.TOO_LARGE, kinds.MEDIA)
-_WORK = (kinds.UNCALIBRATED, kinds.BUSY, kinds.SOLVE_FAILED, kinds.TIMED_OUT, kinds.UNAVAILABLE)
+_WORK = (kinds.UNCALIBRATED, kinds.BUSY, kinds.QUOTA, kinds.SOLVE_FAILED, kinds.TIMED_OUT, kinds.UNAVAILABLE)
 
 
 @router.post("", response_model=Plan, responses=documented(*_BODY, *_WORK))

@@ -179,6 +179,9 @@ class Acceptance:
             objective=",".join(prepared.request.objectives),
             created_by=caller.name,
             traceparent=parent,
+            expected_seconds=work.solves.expected_seconds(
+                caller.project_id, prepared.verb, prepared.model, prepared.gpus
+            ),
         )
         work.solves.add(solve)
         return solve.id

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import structlog
 
@@ -28,6 +29,8 @@ from service.storage.repositories import Repositories
 from service.storage.repositories.plans import PLANS, Content, Kinds
 
 _log = structlog.get_logger(__name__)
+LONG_SECONDS: Final = 60.0
+"""Whoever posts what is expected to take longer than this, and than they would wait, has the address at once."""
 FINAL = frozenset({"done", "failed", "cancelled"})
 
 
@@ -41,6 +44,7 @@ class View:
     content: Content | None = None
     progress: Progress | None = None
     problem: Problem | None = None
+    expected_seconds: float | None = None
 
     @property
     def final(self) -> bool:
@@ -66,7 +70,8 @@ class Planning:
         """`max_estimates` wait at the same time, and `max_watching` callers of one project."""
         self._database, self._acceptance, self._dispatcher, self._watch = database, acceptance, dispatcher, watch
         self._estimates, self._poll, self._max_estimates = estimates, poll_seconds, max_estimates
-        self._estimating = 0
+        self._estimating: Counter[str] = Counter()
+        """Estimates that wait, by project."""
         self._max_watching = max_watching
         self._watching: Counter[str] = Counter()
         """Callers who wait or watch, by project."""
@@ -84,7 +89,10 @@ class Planning:
         structlog.contextvars.bind_contextvars(plan_id=accepted.id)
         if stored and prepared.stored is not None:
             return _done(prepared.stored)
-        return await self.look(caller, accepted.id, wait=wait or 0.0, kinds=(verb,))
+        view = await self.look(caller, accepted.id, kinds=(verb,))
+        if view.final or not wait or (view.expected_seconds or 0.0) > max(wait, LONG_SECONDS):
+            return view
+        return await self.look(caller, accepted.id, wait=wait, kinds=(verb,))
 
     async def look(self, caller: Caller, plan_id: str, *, wait: float = 0.0, kinds: Kinds = PLANS) -> View:
         """A plan as it is, or as it is when it has ended or the wait is over.
@@ -171,9 +179,8 @@ class Planning:
         metrics.ASKED.labels("estimate", "queued" if prepared.stored is None else "stored").inc()
         if prepared.stored is not None:
             return prepared.stored
-        if self._estimating >= self._max_estimates:
-            raise Busy(f"{self._estimating} estimates are waiting, this installation takes {self._max_estimates}")
-        self._estimating += 1
+        self._check_room(caller)
+        self._estimating[caller.project_id] += 1
         try:
             task = Task(
                 id=new_id(), request=prepared.request, verb="estimate", calibration=prepared.constants.calibration
@@ -185,11 +192,18 @@ class Planning:
             _log.exception("the estimate failed")
             return problem(INTERNAL, f"the estimate failed with {type(error).__name__}")
         finally:
-            self._estimating -= 1
+            self._estimating[caller.project_id] -= 1
         if answer.plan_json is None:
             assert answer.problem is not None
             return answer.problem
         return await self._database.writing(lambda work: _kept(work, caller, prepared, task, answer))
+
+    def _check_room(self, caller: Caller) -> None:
+        waiting, share = self._estimating.total(), max(1, self._max_estimates // 2)
+        if waiting >= self._max_estimates:
+            raise Busy(f"{waiting} estimates are waiting, this installation takes {self._max_estimates}")
+        if (own := self._estimating[caller.project_id]) >= share:
+            raise TooMuch(f"{own} estimates of this project are waiting, each project may have {share}")
 
     def _full(self, caller: Caller) -> bool:
         return self._watching[caller.project_id] >= self._max_watching
@@ -225,6 +239,7 @@ class Planning:
             created_at=solve.created_at,
             progress=progress if running else None,
             problem=problem,
+            expected_seconds=solve.expected_seconds,
         )
 
 

@@ -108,6 +108,8 @@ class Solve(Base):
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     progress: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
     problem: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    expected_seconds: Mapped[float | None] = mapped_column(default=None)
+    """What alike ones took when it was accepted; None: there were none."""
     traceparent: Mapped[str | None] = mapped_column(_Name, default=None)
     """The span that accepted it (W3C Trace Context), where spans are recorded."""
 

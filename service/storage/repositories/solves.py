@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, and_, func, or_, select, text, update
 from sqlalchemy.engine import CursorResult
@@ -22,6 +22,13 @@ class Filters:
     model: str | None = None
     tag: str | None = None
     created: Created = ALWAYS
+
+
+LATELY: Final = 500
+"""Requests of a project that are looked through for alike ones."""
+LOOKED_AT: Final = 5
+ALIKE: Final = 2
+"""Requests of one model on up to so many times as many devices, or as few, count as alike."""
 
 
 class Held(NamedTuple):
@@ -64,6 +71,22 @@ class Solves(Repository):
         if project_id is not None:
             query = query.where(Solve.project_id == project_id)
         return self._session.scalar(query) or 0
+
+    def expected_seconds(self, project_id: str, verb: str, model: str, gpus: int) -> float | None:
+        """The longest that the newest requests like this took; None: the project has had none lately. [seconds]"""
+        lately = select(Solve.id).where(Solve.project_id == project_id).order_by(Solve.id.desc()).limit(LATELY)
+        alike = (
+            Solve.id.in_(lately.subquery().select()),
+            Solve.verb == verb,
+            Solve.model == model,
+            Solve.gpus.between(gpus / ALIKE, gpus * ALIKE),
+            Solve.state == "done",
+        )
+        query = select(Solve.started_at, Solve.ended_at).where(*alike).order_by(Solve.id.desc()).limit(LOOKED_AT)
+        took = [
+            (ended - started).total_seconds() for started, ended in self._session.execute(query) if started and ended
+        ]
+        return max(took, default=None)
 
     def depth(self) -> dict[str, int]:
         """Accepted and not ended by state, of all projects."""

@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from service.routes.audit import AuditItem
 from service.security import keys, tokens
 from service.storage.repositories import Repositories
+from service.storage.repositories.solves import Filters
 from service.storage.tables import Delivery
 from service.webhooks.sender import MOST, SHARE
 from tests.unit.service.client import JOB, FakePool
@@ -135,3 +137,27 @@ def test_whoever_is_turned_away_is_recorded_once_with_a_number() -> None:
     assert {item.address for item in items} == {"testclient"}
     assert len(items) < 13 + codes.count(429), "alike ones are one entry"
     assert not any("mwk_" in str(item) for item in items)
+
+
+def test_a_request_that_takes_minutes_is_priced_and_not_waited_for() -> None:
+    def slow(work: Repositories) -> None:
+        row = work.solves.page("default", Filters(), after=None, size=1).rows[0]
+        row.started_at = row.created_at - timedelta(seconds=150)
+        row.ended_at = row.created_at
+
+    with world(pool=FakePool()) as found:
+        wait = {"Prefer": "wait=30"}
+        assert found.ask("plan", "POST", "/v1/plans", json=job(0), headers=wait).status_code == 200
+        quick = found.ask("plan", "POST", "/v1/plans", json=job(1), headers=wait)
+        assert quick.status_code == 200, "what alike ones took was quick"
+        found.database.write(slow)
+        found.http.app.state.runtime.pool.release.clear()
+        started = time.monotonic()
+        answer = found.ask("plan", "POST", "/v1/plans", json=job(2), headers=wait)
+        assert (answer.status_code, answer.json()["expected_seconds"]) == (202, 150.0)
+        assert answer.headers["retry-after"] == "15"
+        assert time.monotonic() - started < 10
+        other = found.ask("neighbour", "POST", "/v1/plans", json=job(2))
+        assert other.json()["expected_seconds"] is None, "what others' took is theirs"
+        large = {**job(2), "cluster": {"pools": [{**JOB["cluster"]["pools"][0], "nodes": 4}]}}
+        assert found.ask("plan", "POST", "/v1/plans", json=large).json()["expected_seconds"] is None
