@@ -84,7 +84,8 @@ def tried(
 
     binding = {demand.resource for demand in cause.conflict}
     report("infeasible; trying without each wish")
-    found = [_tried(change) for change in without_wishes(problem, [demand.text for demand in cause.conflict])]
+    found = [_tried(change) for change in cause.limits]
+    found += [_tried(change) for change in without_wishes(problem, [demand.text for demand in cause.conflict])]
     least: dict[str, int] = {}
     singles: list[Change] = []
     for lever in LEVERS:

@@ -11,8 +11,10 @@ from cost_models.units import gib
 from solver.caps import caps
 from solver.feasibility import feasible
 from solver.forbidding import Forbidden, forbidding
-from solver.nearest_miss import NearestMiss, nearest_miss
+from solver.limits import moved_limits
+from solver.nearest_miss import NearestMiss, nearest_miss, priced
 from solver.problem import SIDE, Problem
+from solver.relaxations import Relaxation
 from solver.solution import Dropped
 from solver.space import spaces
 
@@ -38,6 +40,8 @@ class Explanation:
     legal: int
     forbidden: tuple[Forbidden, ...] = ()
     """A minimal set of rules for each back end, where rules alone contradict the wishes."""
+    limits: tuple[Relaxation, ...] = ()
+    """Each limit of the conflict at the least figure that works."""
 
 
 def demands(problem: Problem) -> tuple[Demand, ...]:
@@ -86,14 +90,31 @@ def explain(problem: Problem) -> Explanation:
     conflict = minimal_conflict(problem)
     resources = {demand.resource for demand in conflict}
     alone = len(problem.job.cluster.pools) == 1
-    miss = nearest_miss(problem, host_memory="host_memory" in resources) if legal and alone else None
+    limits = tuple(moved_limits(problem, [demand.resource for demand in conflict])) if alone else ()
     return Explanation(
         conflict=conflict,
-        nearest_miss=miss,
+        nearest_miss=_nearest(problem, resources, limits) if legal and alone else None,
+        limits=limits,
         rules=tuple(rules),
         legal=legal,
         forbidden=_forbidden(problem, conflict),
     )
+
+
+def _nearest(problem: Problem, resources: set[str], limits: tuple[Relaxation, ...]) -> NearestMiss | None:
+    """What comes closest: of memory where that is in conflict, else what needs the least change of a limit."""
+    reached = [change for change in limits if change.configuration is not None]
+    if reached and not {"gpu_memory", "host_memory"} & resources:
+        best = min(reached, key=lambda change: _stretch(problem, change))
+        assert best.configuration is not None
+        return priced(problem, best.configuration)
+    return nearest_miss(problem, host_memory="host_memory" in resources)
+
+
+def _stretch(problem: Problem, change: Relaxation) -> float:
+    """How many times a limit grows or shrinks."""
+    stated, value = float(getattr(problem.limits, change.lever)), float(change.value or 0)
+    return max(value / stated, stated / value) if value else float("inf")
 
 
 def _forbidden(problem: Problem, conflict: tuple[Demand, ...]) -> tuple[Forbidden, ...]:

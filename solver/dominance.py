@@ -17,6 +17,7 @@ class Pruning:
     sequence_parallel: bool = True
     """Rows that their twin outdoes by its prices (`twins`)."""
     accumulation: bool = True
+    micro_batches: bool = True
     topology_floor: bool = True
     necessary_memory: bool = True
     first_bound: bool = True

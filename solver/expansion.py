@@ -1,12 +1,14 @@
 """Pass 1: topologies by ascending floor, in chunks. Rows are priced in time, then, where that can win, in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
+from cost_models.strategy import Strategy
 from solver.bounds.topology import topology_floors
 from solver.groups import Group, grouped
+from solver.incumbent import MARGIN
 from solver.rounding import MEMORY_UNIT
 from solver.rows import Rows, may_fit, priced_rows, with_memory
 from solver.space import every_topology, rows_of
@@ -63,11 +65,20 @@ def _floors(question: Question) -> tuple[FloatArray, IntArray, IntArray]:
     """Floor, space and index of every topology; floors of few rows cost more than the rows."""
     owner, topology = every_topology(question.spaces)
     few = sum(int(space.legal.sum()) for space in question.spaces) <= FIRST_CHUNK
-    if question.goal != "time" or not question.pruning.topology_floor or few:
+    timed = question.goal == "time" or (question.goal == "feasible" and question.caps.on_time)
+    if not timed or not question.pruning.topology_floor or few:
         legal = [space.legal.any(axis=1) for space in question.spaces]
         return np.where(np.concatenate([*legal, np.zeros(0, dtype=bool)]), 0.0, np.inf), owner, topology
     weights = question.objective.weights
+    if question.goal == "feasible":
+        floors = topology_floors(question.problem, question.prices, question.spaces, _share_of_limit(question))
+        return np.where(floors <= 1 + MARGIN, 0.0, np.inf), owner, topology
     return topology_floors(question.problem, question.prices, question.spaces, weights), owner, topology
+
+
+def _share_of_limit(question: Question) -> Callable[[Strategy], FloatArray]:
+    """What a tick of v times the step takes of what the limits allow a row."""
+    return lambda strategy: 1 / np.maximum(question.caps.max_times(strategy), 1)
 
 
 def _tested(question: Question, standing: Standing, rows: Rows, twins: list[IntArray]) -> Iterator[Group]:

@@ -7,6 +7,7 @@ from cost_models.specs.configuration import Configuration
 from solver.best_first import search
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
+from solver.micro_batches import least_first, others
 from solver.objectives import Objective
 from solver.problem import Problem
 from solver.rows import no_time, prices
@@ -33,7 +34,7 @@ class Feasibility:
         return self.configuration is not None
 
 
-def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
+def feasible(problem: Problem, limit: Caps | None = None, pruning: Pruning = Pruning()) -> Feasibility:
     """Any configuration of a problem, or the proof that there is none; verified against the scalar ledger.
 
     Time is priced only where it is limited. `limit` replaces the caps of the problem, for questions that set a
@@ -42,11 +43,17 @@ def feasible(problem: Problem, limit: Caps | None = None) -> Feasibility:
     if len(problem.job.cluster.pools) > 1 and problem.arrangement is None:
         return _over_pools(problem, limit)
     price, held = prices(None), limit or caps(problem)
-    at = reduced(problem, spaces(problem), Pruning())
+    at = reduced(problem, spaces(problem), pruning)
     price = price if held.on_time else replace(price, time=no_time)
-    question = Question(problem=problem, spaces=at, prices=price, objective=ANY, caps=held)
+    split = pruning.micro_batches and not held.on_time and problem.arrangement is None
+    least = least_first(problem, at) if split else at
+    question = Question(problem=problem, spaces=least, prices=price, objective=ANY, caps=held, pruning=pruning)
     standing = Standing(question=question, counters=Counters())
     found = search(question, standing)
+    if found is None and split:
+        question = replace(question, spaces=others(problem, price, at, least, held))
+        standing = Standing(question=question, counters=standing.counters)
+        found = search(question, standing)
     legal = sum(int(space.legal.sum()) for space in at)
     if found is None:
         return Feasibility(configuration=None, legal=legal, proven=standing.counters.exhausted)

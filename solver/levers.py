@@ -1,6 +1,6 @@
 """Levers: what may be changed in a job so that a configuration exists, each as a new problem; nothing is solved."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -40,6 +40,8 @@ class Number:
     """Units within reach."""
     monotone: bool = True
     """More of it never hurts: when all within reach does not help, nothing less does."""
+    trials: Callable[[Problem], Sequence[int]] = lambda problem: ()
+    """Units to try first, ascending; twice as many each time where there are none."""
     anywhere: Callable[[Problem], Problem | None] | None = None
     """One problem that has a configuration wherever the number within reach has one."""
     one_pool: bool = False
@@ -130,6 +132,17 @@ def _gpus(problem: Problem, units: int) -> int:
     return grown.job.cluster.gpus
 
 
+def _doubled_gpus(problem: Problem) -> tuple[int, ...]:
+    """The units that double the devices: splits of a batch rarely divide over other numbers."""
+    counts = {_gpus(problem, units): units for units in range(1, _most_gpus(problem) + 1)}
+    doubled = (problem.job.cluster.gpus * 2**k for k in range(1, 12))
+    return tuple(counts[count] for count in doubled if count in counts)
+
+
+def _most_gpus(problem: Problem) -> int:
+    return max(64, 4 * problem.job.pool.nodes)
+
+
 def _length_unit(problem: Problem) -> int:
     return 256 if problem.job.training.sequence_length % 256 == 0 else 64
 
@@ -201,9 +214,10 @@ NUMBERS: Final = (
         name="gpus",
         monotone=False,
         one_pool=True,
+        trials=_doubled_gpus,
         at=_more_gpus,
         value=_gpus,
-        most=lambda p: max(64, 4 * p.job.pool.nodes),
+        most=_most_gpus,
         text=lambda p, u: f"cluster: {_gpus(p, u)} GPUs (instead of {p.job.cluster.gpus})",
     ),
     Number(

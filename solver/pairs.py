@@ -54,7 +54,7 @@ def _with_switch(problem: Problem, switch: Switch, number: Number, alone: Relaxa
     changed = switch.change(problem)
     if changed is None or (alone.feasible and alone.units <= 1):
         return
-    found = moved(changed, number)
+    found = moved(changed, number, alone.units - 1 if alone.feasible else None)
     if found.feasible and (not alone.feasible or found.units < alone.units):
         yield _joined(found, switch.name, f"{switch.text}, and {found.change}", ((switch.name, 0),))
 

@@ -5,7 +5,7 @@ until a configuration exists, then halved back to the least change with one: fea
 before. Memory of the devices is not tried out: the least shortfall of all configurations says what is needed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,13 +28,15 @@ class Relaxation:
     change: str
     """In the request's own words: `training.sequence_length: 2048 (instead of 4096)`."""
     feasible: bool
-    value: int | str | None = None
+    value: int | float | str | None = None
     """The least change that works; None when none within reach does."""
     steps: tuple[tuple[str, int], ...] = ()
     """Every lever of the change, a number with the units it was moved by, a switch with 0."""
     infeasible_before: bool = False
     """For numbers: verified that one unit less of the change is infeasible."""
     configuration: Configuration | None = None
+    settings: tuple[str, ...] = ()
+    """The change as `KEY=VALUE`, fit for `--set`."""
 
     @property
     def units(self) -> int:
@@ -80,10 +82,12 @@ def without_wishes(problem: Problem, texts: Sequence[str]) -> Iterator[Relaxatio
         )
 
 
-def moved(problem: Problem, lever: Number) -> Relaxation:
-    """The least change of a number that works, below which it does not."""
+def moved(problem: Problem, lever: Number, reach: int | None = None) -> Relaxation:
+    """The least change of a number that works, of at most `reach` units where given, below which it does not."""
+    if reach is not None and not _works(problem, lever, reach):
+        return Relaxation(lever=lever.name, change=f"{lever.text(problem, reach)}: still infeasible", feasible=False)
     found = _device_memory(problem, lever) if lever.name == "device_memory" else None
-    units, chosen = found or _least(problem, lever)
+    units, chosen = found or _least(problem, lever, reach)
     if chosen is None:
         return Relaxation(lever=lever.name, change=f"{lever.text(problem, units)}: still infeasible", feasible=False)
     return Relaxation(
@@ -106,7 +110,7 @@ def _device_memory(problem: Problem, lever: Number) -> tuple[int, Configuration]
     if problem.limits.max_memory_bytes is not None or len(pools) > 1 or pools[0].device.kind != "gpu":
         return None
     try:
-        least = least_shortfall(problem)
+        least = least_shortfall(problem, step=GIB)
     except SpecError:
         return None
     if least is None or least.missing_bytes <= 0:
@@ -119,28 +123,45 @@ def _device_memory(problem: Problem, lever: Number) -> tuple[int, Configuration]
     return (units, least.configuration) if ledger.fits else None
 
 
-def _least(problem: Problem, lever: Number) -> tuple[int, Configuration | None]:
-    """Double the change until it works, then halve back. Below the least working change lies a verified failure."""
+def _works(problem: Problem, lever: Number, units: int) -> Configuration | None:
+    """A configuration with the number moved by so many units."""
+    changed = lever.at(problem, units)
+    return None if changed is None else feasible_or_none(changed).configuration
+
+
+def _least(problem: Problem, lever: Number, reach: int | None) -> tuple[int, Configuration | None]:
+    """Double the change until it works, then halve back. Below the least working change lies a verified failure.
+
+    `reach` is known to work.
+    """
     known: dict[int, Configuration | None] = {0: None}
 
     def works(units: int) -> bool:
         if units not in known:
-            changed = lever.at(problem, units)
-            known[units] = None if changed is None else feasible_or_none(changed).configuration
+            known[units] = _works(problem, lever, units)
         return known[units] is not None
 
-    most, low, high = max(lever.most(problem), 0), 0, 1
+    most, low, high = max(lever.most(problem), 0), 0, 0
+    if reach is not None:
+        return _halved(works, known, 0, reach)
     anywhere = None if lever.anywhere is None else lever.anywhere(problem)
     if most < 1 or (anywhere is not None and not feasible_or_none(anywhere)):
         return most, None
     if lever.monotone and most > 1 and not works(most):
         return most, None
-    while high < most and not works(high):
-        low, high = high, high * 2
-    high = min(high, most)
-    if not works(high):
-        return most, None
+    trials = lever.trials(problem) or [2**k for k in range(most.bit_length()) if 2**k < most] + [most]
+    for high in trials:
+        if works(high):
+            break
+        low = high
+    return _halved(works, known, low, high) if works(high) else (most, None)
+
+
+def _halved(
+    works: Callable[[int], bool], known: Mapping[int, Configuration | None], low: int, high: int
+) -> tuple[int, Configuration | None]:
+    """Between a failure and what works, the least that works below which it does not."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if works(middle) else (middle, high)
-    return high, known[high]
+    return high, known[high] if works(high) else None

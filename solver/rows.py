@@ -193,7 +193,10 @@ def may_fit(problem: Problem, rows: Rows, memory: Memories, least: FloatArray) -
         return fits_together(problem, memory, rows.strategy, layer_counts(problem.job), rows.offloads)
     ((pool, table),) = memory.items()
     per_node = problem.job.cluster.pools[pool].gpus_per_node
-    fits: BoolArray = (least <= table.capacity) & (host_need(problem, rows, table, per_node) <= table.host_capacity)
+    fits: BoolArray = least <= table.capacity
+    if fits.any():
+        held = table.take(fits)
+        fits[fits] = host_need(problem, rows.take(fits), held, per_node) <= held.host_capacity
     return fits
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from cost_models.arrays import FloatArray, IntArray
 from cost_models.specs.configuration import Configuration
 from cost_models.table import MemoryTable
-from solver.bounds.first import least_memory
+from solver.bounds.first import least_beside_host, least_memory
 from solver.bounds.peak import peak_bound
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
@@ -56,29 +56,34 @@ class _Candidate:
 
 
 def least_shortfall(
-    problem: Problem, *, host_memory: bool = True, leanest: bool = False, enough: float = -np.inf
+    problem: Problem, *, host_memory: bool = True, leanest: bool = False, step: int = 1, pruning: Pruning = Pruning()
 ) -> Shortfall | None:
-    """The configuration that lacks least, or the first found to lack `enough` at most; None when none is legal.
+    """The configuration that lacks least, in whole steps of so many bytes; None when none is legal.
 
     With `host_memory` only configurations that the nodes can hold count, with `leanest` only those that need least of
     a node. Rows are taken by a lower bound, each solved exactly for its least peak, until no bound is lower.
     """
     best: Shortfall | None = None
-    for floor, candidates in _candidates(problem, host_memory, leanest):
+    for floor, candidates in _candidates(problem, host_memory, leanest, pruning):
         for candidate in [None, *candidates]:
             lower = floor if candidate is None else candidate.lower
-            if best is not None and (lower >= best.missing_bytes or best.missing_bytes <= enough):
+            if best is not None and lower >= less_than(best, step):
                 break
-            best = best if candidate is None else _solved(problem, candidate, best)
+            best = best if candidate is None else _solved(problem, candidate, best, step)
         else:
             continue
         break
     return best
 
 
-def _solved(problem: Problem, candidate: _Candidate, best: Shortfall | None) -> Shortfall | None:
+def less_than(best: Shortfall, step: int) -> float:
+    """What a configuration lacks at most whose shortfall is fewer whole steps, exclusive."""
+    return best.missing_bytes if step == 1 else step * (-(-best.missing_bytes // step) - 1) + 1
+
+
+def _solved(problem: Problem, candidate: _Candidate, best: Shortfall | None, step: int) -> Shortfall | None:
     """The better of what was known and of the row's least peak."""
-    most = None if best is None else candidate.most(best.missing_bytes)
+    most = None if best is None else candidate.most(less_than(best, step))
     row, time = candidate.group.row(candidate.index), problem.budget.row_deterministic_time
     answer = solve_row(row, "memory", most=most, deterministic_time=time)
     if answer.cost is None or answer.layout is None:
@@ -87,15 +92,19 @@ def _solved(problem: Problem, candidate: _Candidate, best: Shortfall | None) -> 
     return Shortfall(missing_bytes=candidate.missing(answer.cost.memory), configuration=chosen)
 
 
-def _candidates(problem: Problem, host_memory: bool, leanest: bool) -> Iterator[tuple[float, list[_Candidate]]]:
+def _candidates(
+    problem: Problem, host_memory: bool, leanest: bool, pruning: Pruning
+) -> Iterator[tuple[float, list[_Candidate]]]:
     """Rows in chunks by ascending floor of what they lack; within a chunk by ascending bound. [bytes]"""
     limit = replace(caps(problem), device_memory=False, host_memory=host_memory)
-    at = reduced(problem, spaces(problem), Pruning())
+    at = reduced(problem, spaces(problem), pruning)
     found = _rows(problem, at, limit, leanest)
     if found is None:
         return
     rows, memory, capacity = found
-    least = least_memory(memory, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
+    layers = layer_counts(problem.job)
+    least = least_memory(memory, rows.strategy, layers, rows.fixed, rows.offloads)
+    least = np.maximum(least, least_beside_host(memory, rows.strategy, problem.job.pool.gpus_per_node, layers))
     floor = memory.margin * (least - capacity)
     order = np.argsort(floor, kind="stable")
     for start in range(0, len(order), CHUNK):
@@ -120,7 +129,7 @@ def _bounded(
         for index in np.nonzero(np.isfinite(peaks))[0]:
             place = at[places[group.rows.key(int(index))]]
             margin, held = float(memory.margin[place]), float(capacity[place])
-            lower = margin * (float(peaks[index]) * MEMORY_UNIT - held)
+            lower = margin * (max(float(peaks[index]) * MEMORY_UNIT, float(least[place])) - held)
             found.append(_Candidate(lower=lower, group=group, index=int(index), capacity=held, margin=margin))
     return sorted(found, key=lambda candidate: candidate.lower)
 

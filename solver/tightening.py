@@ -1,5 +1,7 @@
 """Pass 2: the tight bound of rows, and the layout that reaches it; what reaches its bound is closed without CP-SAT."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
@@ -95,4 +97,14 @@ def _by_peak(standing: Standing, group: Group, at: IntArray) -> list[Open]:
     batch = group.batch(at)
     lower = peak_bound(batch)
     lower = np.where(lower <= batch.memory.capacity.max(axis=1), lower, np.inf)
-    return [Open(float(lower[k]), 0, group, int(at[k]), None) for k in np.nonzero(~standing.beaten(lower))[0]]
+    left = np.nonzero(~standing.beaten(lower))[0]
+    if standing.incumbent is not None and len(left) and np.isfinite(batch.max_time).any():
+        left = left[_in_time(batch.take(left), float(standing.incumbent.value))]
+    return [Open(float(lower[k]), 0, group, int(at[k]), None) for k in left]
+
+
+def _in_time(batch: Batch, most: float) -> BoolArray:
+    """Rows that may be within their limit on the step with no more memory than the incumbent's. (n,)"""
+    memory = replace(batch.memory, capacity=np.minimum(batch.memory.capacity, most))
+    result: BoolArray = np.isfinite(row_bounds(replace(batch, memory=memory)).lower)
+    return result

@@ -2,6 +2,8 @@
 time bound, time by the memory test.
 """
 
+from functools import reduce
+
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
@@ -97,6 +99,12 @@ def placed_bound(
     return whole
 
 
+def _leanest(by_mode: FloatArray) -> FloatArray:
+    """Least over the modes, the last axis: of so few, faster one by one than as a reduction."""
+    least: FloatArray = reduce(np.minimum, np.moveaxis(by_mode, -1, 0))
+    return least
+
+
 def least_flight(memory: MemoryTable, strategy: Strategy, stage: IntArray, layers: int | None = None) -> FloatArray:
     """Micro-batches in flight at `stage` by instant. (n, I)"""
     pp, v = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.virtual_pipeline_stages)
@@ -115,7 +123,7 @@ def least_memory(
     the layers they must hold. (n,) [bytes]
     """
     pp = np.asarray(strategy.pipeline_parallel)
-    lean, work = memory.activation.min(axis=2), memory.working.min(axis=3)
+    lean, work = _leanest(memory.activation), _leanest(memory.working)
     saving = memory.offload_saving * offloads[:, None]
     total = _kept_by_all(memory, strategy, layers)
     best: FloatArray = ((total - (saving @ layers)[:, None]) / pp[:, None]).max(axis=1)
@@ -136,7 +144,7 @@ def _kept_by_all(memory: MemoryTable, strategy: Strategy, layers: FloatArray) ->
     """Least that one rank of every stage keep together, nothing offloaded, by instant. (n, I) [bytes]"""
     pp = np.asarray(strategy.pipeline_parallel)
     weights = class_weights(pp)
-    lean, work = memory.activation.min(axis=2), memory.working.min(axis=3)
+    lean, work = _leanest(memory.activation), _leanest(memory.working)
     total = (weights[:, :, None] * (memory.constant + work)).sum(axis=1) + np.einsum("nji,j->ni", memory.layer, layers)
     held = (weights * memory.stage_activation).sum(axis=1) + lean @ layers
     # Of equal chunks in the last stage: no stage of other chunks holds less a layer.
@@ -153,12 +161,30 @@ def least_hosted(
     excess = (
         _kept_by_all(memory, strategy, layers).max(axis=1) - np.asarray(strategy.pipeline_parallel) * memory.capacity
     )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        price = np.where(memory.offload_saving > 0, memory.host_layer / memory.offload_saving, np.inf).min(axis=1)
+    price = _host_price(memory)
     beyond = np.where((excess > 0) & np.isfinite(price), np.maximum(excess, 0) * np.nan_to_num(price, posinf=0.0), 0.0)
     least = np.where(everything, memory.host_layer @ layers, np.maximum(beyond, memory.host_layer.min(axis=1)))
     result: FloatArray = np.where(offloads, least, 0.0)
     return result
+
+
+def _host_price(memory: MemoryTable) -> FloatArray:
+    """Least host bytes for which a device byte is freed; infinite where nothing frees any. (n,)"""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        price = np.where(memory.offload_saving > 0, memory.host_layer / memory.offload_saving, np.inf)
+    least: FloatArray = price.min(axis=1)
+    return least
+
+
+def least_beside_host(memory: MemoryTable, strategy: Strategy, gpus_per_node: int, layers: FloatArray) -> FloatArray:
+    """Lower bound on the fullest rank's peak when all nodes together free no more than they hold. (n,) [bytes]"""
+    pp, ranks = np.asarray(strategy.pipeline_parallel), np.asarray(strategy.world_size)
+    room = memory.host_capacity * -(-ranks // gpus_per_node) / (ranks // pp)
+    room = np.maximum(room - (class_weights(pp) * memory.host_constant).sum(axis=1), 0) * (1 + 1e-12)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freed = np.minimum(np.nan_to_num(room / _host_price(memory), posinf=np.inf), memory.offload_saving @ layers)
+    least: FloatArray = (_kept_by_all(memory, strategy, layers).max(axis=1) - freed) / pp
+    return least
 
 
 def least_host(memory: MemoryTable, strategy: Strategy, gpus_per_node: int, hosted: FloatArray) -> FloatArray:

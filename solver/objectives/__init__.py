@@ -7,7 +7,7 @@ model stays linear.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -101,20 +101,39 @@ def objectives(problem: Problem) -> tuple[Objective, ...]:
     return tuple(objective(name, problem) for name in names)
 
 
-def timed_limits(problem: Problem) -> tuple[tuple[Objective, Fraction], ...]:
-    """Limits on quantities that are the step times constants of a row, each with the most that is allowed."""
-    limits, length = problem.limits, problem.job.training.sequence_length
+def limited(name: str, problem: Problem) -> Objective:
+    """The quantity that a limit on the step holds, less being better: seconds, a price, joules, seconds per token."""
     second = Objective(name="throughput", goal="time", unit="seconds", scale=TICK_SECONDS)
-    asked: list[tuple[Objective, float]] = []
-    if limits.max_cost_per_step is not None:
-        asked.append((replace(objective("cost", problem), per_sequence=False), limits.max_cost_per_step))
-    if limits.max_cost_per_token is not None:
-        asked.append((objective("cost_per_token", problem), limits.max_cost_per_token))
-    if limits.max_energy_per_step is not None:
-        asked.append((replace(objective("energy", problem), per_sequence=False), limits.max_energy_per_step))
-    if limits.min_tokens_per_second is not None:
-        asked.append((replace(second, per_sequence=True), length / limits.min_tokens_per_second))
-    if limits.min_tokens_per_second_per_gpu is not None:
-        each = replace(second, per_sequence=True, per_gpu=True)
-        asked.append((each, length / limits.min_tokens_per_second_per_gpu))
-    return tuple((goal, Fraction(most / goal.scale)) for goal, most in asked if goal.scale > 0)
+    length = problem.job.training.sequence_length
+    if name == "max_step_seconds":
+        return second
+    if name == "max_cost_per_step":
+        return replace(objective("cost", problem), per_sequence=False)
+    if name == "max_cost_per_token":
+        return objective("cost_per_token", problem)
+    if name == "max_energy_per_step":
+        return replace(objective("energy", problem), per_sequence=False)
+    each = replace(second, per_sequence=True, unit="seconds per token", scale=TICK_SECONDS / length)
+    return replace(each, per_gpu=name == "min_tokens_per_second_per_gpu")
+
+
+TIMED: Final = (
+    "max_cost_per_step",
+    "max_cost_per_token",
+    "max_energy_per_step",
+    "min_tokens_per_second",
+    "min_tokens_per_second_per_gpu",
+)
+"""Limits on quantities that are the step times constants of a row."""
+
+
+def timed_limits(problem: Problem) -> tuple[tuple[Objective, Fraction], ...]:
+    """Those of the limits that a problem has, each with the most that is allowed."""
+    found = []
+    for name in TIMED:
+        value = getattr(problem.limits, name)
+        if value is not None:
+            goal = limited(name, problem)
+            most = 1 / value if name.startswith("min_") else value
+            found.append((goal, most))
+    return tuple((goal, Fraction(most / goal.scale)) for goal, most in found if goal.scale > 0)

@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 import pytest
 
 from solver.dominance import Pruning
+from solver.feasibility import feasible
+from solver.problem import Limits
 from solver.search import solve
 from tests.oracle.instances import instance
 from tests.scale import scaled
@@ -22,3 +24,16 @@ def test_a_reduction_never_changes_the_optimum(name: str) -> None:
             compared += 1
             assert fast.value == slow.value, f"seed {seed}: {fast.configuration} against {slow.configuration}"
     assert compared >= 3
+
+
+@pytest.mark.parametrize("name", ["micro_batches", "sequence_parallel", "topology_floor", "necessary_memory"])
+def test_a_reduction_never_changes_what_is_feasible_(name: str) -> None:
+    without, infeasible = replace(Pruning(), **{name: False}), 0
+    for seed in range(4300, 4300 + scaled(12, 300)):
+        case = instance(seed)
+        limits = Limits(max_step_seconds=10.0 ** (seed % 5 - 3)) if seed % 3 == 0 else Limits()
+        problem = case.problem(limits=limits)
+        answers = [bool(feasible(problem, pruning=pruning)) for pruning in (Pruning(), without)]
+        assert answers[0] == answers[1], f"seed {seed}"
+        infeasible += not answers[0]
+    assert infeasible >= 2

@@ -1,0 +1,83 @@
+"""Limits: how far each limit of a conflict must move alone, the others in force, before a configuration exists."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from typing import Any
+
+from solver.caps import caps
+from solver.dominance import Pruning, reduced
+from solver.feasibility import feasible_or_none
+from solver.objectives import TIMED, limited, objective
+from solver.problem import Problem
+from solver.relaxations import Relaxation
+from solver.rows import prices
+from solver.run import Run
+from solver.space import spaces
+
+MEASURED = ("max_step_seconds", "max_memory_bytes", *TIMED)
+"""Limits on what a search can minimise."""
+FIGURES = 3
+"""Of a printed limit."""
+MIB = 2**20
+
+
+def moved_limits(problem: Problem, names: Sequence[str]) -> Iterator[Relaxation]:
+    """Each of these limits at the least figure that works: the optimum of what it holds, rounded to what is printed."""
+    for name in names:
+        if name in MEASURED:
+            yield _moved(problem, name)
+
+
+def _moved(problem: Problem, name: str) -> Relaxation:
+    stated = getattr(problem.limits, name)
+    said = f"constraints.{name}: {{}} (instead of {_text(name, stated)})"
+    least = _optimum(_at(problem, name, None), name)
+    if least is None:
+        return Relaxation(lever=name, change=f"without constraints.{name}", feasible=False)
+    for value in _figures(name, least):
+        answer = feasible_or_none(_at(problem, name, value))
+        if answer:
+            return Relaxation(
+                lever=name,
+                change=said.format(_text(name, value)),
+                feasible=True,
+                value=value,
+                infeasible_before=True,
+                configuration=answer.configuration,
+                settings=(f"constraints.{name}={_text(name, value)}",),
+            )
+    return Relaxation(lever=name, change=said.format("any"), feasible=False)
+
+
+def _at(problem: Problem, name: str, value: float | None) -> Problem:
+    changes: dict[str, Any] = {name: value}
+    return replace(problem, limits=replace(problem.limits, **changes), alternatives=0)
+
+
+def _optimum(problem: Problem, name: str) -> float | None:
+    """The best that a configuration reaches of what a limit holds; None where there is none, or the budget ran out."""
+    goal = objective("memory", problem) if name == "max_memory_bytes" else limited(name, problem)
+    pruning = Pruning(accumulation=False)
+    run = Run(problem, prices(None), pruning, None)
+    found = run.search(goal, caps(problem), reduced(problem, spaces(problem), pruning)).incumbent
+    if found is None or not run.counters.exhausted:
+        return None
+    value = float(found.value) * goal.scale
+    return 1 / value if name.startswith("min_") else value
+
+
+def _figures(name: str, least: float) -> Iterator[float | int]:
+    """The figure at or just beyond the optimum, and the next: a limit is rounded to whole ticks, which may miss it."""
+    if name == "max_memory_bytes":
+        yield int(-(-least // MIB)) * MIB
+        return
+    lower = name.startswith("min_")
+    context = Context(prec=FIGURES, rounding=ROUND_FLOOR if lower else ROUND_CEILING)
+    first = context.create_decimal(repr(least))
+    yield float(first)
+    yield float(context.next_minus(first) if lower else context.next_plus(first))
+
+
+def _text(name: str, value: float) -> str:
+    return f"{value / MIB:.10g}MiB" if name == "max_memory_bytes" else f"{value:.10g}"
