@@ -33,6 +33,14 @@ class Launcher(StrEnum):
     pytorchjob = "pytorchjob"
 
 
+class Tracker(StrEnum):
+    """Where a run may be recorded beside its own report."""
+
+    tensorboard = "tensorboard"
+    mlflow = "mlflow"
+    wandb = "wandb"
+
+
 app = typer.Typer(
     name="meshwright-exec",
     help="Run plans on training nodes: launch, measure, report.",
@@ -77,6 +85,9 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     slowdown: Annotated[
         float, typer.Option(min=0, help="steps so many times slower than at first end a run, with --recover; 0: none")
     ] = 3.0,
+    tracker: Annotated[
+        list[Tracker] | None, typer.Option(help="also record the run there; its package must be installed")
+    ] = None,
     threshold: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="from where a hint is given: communication=0.4")
     ] = None,
@@ -90,6 +101,7 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     """
     from executor.panel import panelled
     from executor.run import check, default_directory, execute, find_plan, prepare_run, submit
+    from executor.trackers import check_installed, record, track
 
     directory = (out or default_directory()).absolute()
     options = LaunchOptions(
@@ -113,6 +125,8 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
         else:
             submit(job)
         return
+    trackers = [named.value for named in tracker or ()]
+    check_installed(trackers)
     chosen = find_plan(plan, service)
     prepared = prepare_run(chosen, asked, options)
     if dry_run:
@@ -122,7 +136,10 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     def once(what: "PreparedRun", output: TextIO) -> "RunReport":
         # The training's own output is talk: stdout carries the report alone.
         with panelled(what, shown=sys.stderr.isatty() if panel is None else panel) as talk:
-            return _posted(what, service, talk or output) if service else execute(what, talk or output)
+            ended = _posted(what, service, talk or output) if service else execute(what, talk or output)
+        if trackers:
+            track(trackers, record(what.plan, ended, service))
+        return ended
 
     if recover:
         from executor.recovery.supervise import Policy, supervise

@@ -51,6 +51,14 @@ def stage_module(model: Any, first: int, last: int) -> Any:
     return Stage()
 
 
+def forget_parts(model: Any) -> None:
+    """Let go of what the stages have taken over: a process then holds its own stages alone."""
+    import torch
+
+    model.model.layers = torch.nn.ModuleList()
+    model.model.embed_tokens = model.model.norm = model.lm_head = None
+
+
 def run_block(block: Any, rotary: Any, hidden: Any, sequence_length: int) -> Any:
     """One layer with causal attention over whole sequences: SDPA needs no mask for it."""
     import torch

@@ -47,6 +47,7 @@ class PipelineTrainer:
             self._modules.append(module)
             stages.append(PipelineStage(module, index, total, self.device, group=self._group))
             parameters += list(module.parameters())
+        llama.forget_parts(model)
         kind = getattr(pipelining, schedule(c))
         one = stages[0] if c.virtual_pipeline_stages == 1 else stages
         self._schedule = kind(one, c.gradient_accumulation_steps, loss_fn=causal_loss)
