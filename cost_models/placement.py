@@ -29,7 +29,15 @@ def network_rate(pool: NodePool) -> float:
 
 
 def between(cluster: ClusterSpec, slow: int) -> LinkSpec:
-    """The network of a pool as one device sees it when all of its node use it at once."""
+    """What joins a pool to another one, as one device sees it when all of its node use it at once.
+
+    The link that the cluster states, shared by the devices of the largest node where nodes share it; else the network
+    of the pool.
+    """
+    stated = cluster.between_pools
+    if stated is not None:
+        most = max(pool.gpus_per_node for pool in cluster.pools) if stated.shared_by_node else 1
+        return stated.model_copy(update={"bandwidth": stated.bandwidth / most, "shared_by_node": False})
     pool = cluster.pools[slow]
     changes = {"bandwidth": network_rate(pool), "shared_by_node": False}
     return pool.inter_node_link.model_copy(update=changes)

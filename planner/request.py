@@ -67,6 +67,9 @@ class ClusterRequest(Spec):
     """One or several pools."""
 
     pools: tuple[PoolRequest, ...] = Field(min_length=1, max_length=16)
+    between_pools: str | LinkSpec | None = Field(
+        default=None, description="link of nodes in different pools: catalogue name, or a rate such as 100Gb/s"
+    )
 
 
 class PlanRequest(Spec):

@@ -98,7 +98,22 @@ def cluster_of(asked: ClusterRequest) -> tuple[ClusterSpec, list[Assumption]]:
         found, assumed = _pool(pool, f"cluster.pools.{index}")
         pools.append(found)
         assumptions += assumed
-    return ClusterSpec(pools=tuple(pools)), assumptions
+    if len(pools) > 1 and asked.between_pools is None:
+        slower = "the slower network of both pools"
+        assumptions.append(Assumption(key="cluster.between_pools", value=slower, from_="default"))
+    return ClusterSpec(pools=tuple(pools), between_pools=_between(asked.between_pools, pools)), assumptions
+
+
+def _between(stated: str | LinkSpec | None, pools: Sequence[NodePool]) -> LinkSpec | None:
+    """What joins the pools: a link of the catalogue, or a rate with the latency of their slowest network."""
+    from cost_models import catalog
+
+    if stated is None or isinstance(stated, LinkSpec):
+        return stated
+    if stated[:1].isdigit() and stated.endswith(("/s", "bps")):
+        latency = max(pool.inter_node_link.latency_seconds for pool in pools)
+        return LinkSpec(bandwidth=parse_bandwidth(stated), latency_seconds=latency, source="stated")
+    return catalog.link(stated)
 
 
 def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:

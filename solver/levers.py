@@ -7,7 +7,7 @@ from typing import Any, Final
 from cost_models.errors import SpecError
 from cost_models.job import Job
 from cost_models.specs.choices import COMPRESSIONS, MAINTAINED_BACKENDS
-from cost_models.specs.cluster import ClusterSpec, NodePool
+from cost_models.specs.cluster import NodePool
 from cost_models.units import gib
 from solver.domains import COMPRESSION_PERMISSIONS
 from solver.problem import Problem
@@ -70,7 +70,7 @@ def _pool(problem: Problem, **values: Any) -> Problem:
 
 def _every_pool(problem: Problem, changes: Callable[[NodePool], dict[str, Any]]) -> Problem:
     pools = tuple(pool.model_copy(update=changes(pool)) for pool in problem.job.cluster.pools)
-    return _job(problem, cluster=ClusterSpec(pools=pools))
+    return _job(problem, cluster=problem.job.cluster.model_copy(update={"pools": pools}))
 
 
 def _method(name: str) -> Callable[[Problem], Problem | None]:

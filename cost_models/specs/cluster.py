@@ -111,6 +111,8 @@ class ClusterSpec(Spec):
     """One or several pools."""
 
     pools: tuple[NodePool, ...] = Field(min_length=1)
+    between_pools: LinkSpec | None = None
+    """What joins nodes of different pools; None: the slower of both pools' networks."""
 
     @property
     def gpus(self) -> int:

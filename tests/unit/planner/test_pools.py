@@ -81,6 +81,25 @@ def test_the_cheapest_plan_may_leave_the_dear_pool_idle() -> None:
     assert set(in_use(found.request.job, found.configuration)) == {1}
 
 
+def test_a_stated_link_between_pools_carries_their_transfers(both: Plan) -> None:
+    def asked(link: Any, **changes: Any) -> PlanRequest:
+        whole = request(H100, A100).model_dump(mode="json")
+        return PlanRequest.read(whole | {"cluster": {"pools": [H100, A100], "between_pools": link}} | changes)
+
+    assert both.configuration is not None
+    stated = both.configuration.model_dump(mode="json")
+    steps = []
+    for link in ("400Gb/s", "10Gb/s", {"bandwidth": "10Gb/s", "shared_by_node": True, "latency_seconds": 0.001}):
+        priced = estimate(asked(link, configuration=stated))
+        assert priced.prediction is not None
+        steps.append(priced.prediction.time.step_seconds)
+    assert steps == sorted(steps)
+    assert steps[0] < steps[1] < steps[2]
+    slow = plan(asked("1Mb/s"))
+    assert slow.configuration is not None
+    assert len(set(in_use(slow.request.job, slow.configuration))) == 1, "nothing crosses such a link"
+
+
 def test_three_pools_are_planned() -> None:
     l40s = {"device": "l40s", "nodes": 1, "gpus_per_node": 2, "price_per_gpu_hour": 1.0}
     found = plan(request(H100, A100, l40s))

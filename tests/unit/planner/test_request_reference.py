@@ -14,6 +14,7 @@ from tests.contracts.tree import ROOT
 
 REFERENCE = import_module("docs.generate_requests")
 NEEDS: dict[str, dict[str, Any]] = {
+    "cluster": {"pools": [{"device": "a100-sxm-80gb"}]},
     "pool": {"device": "a100-sxm-80gb"},
     "request": {
         "model": {"preset": "llama-2-7b"},
