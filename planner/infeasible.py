@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from cost_models.calibration import Calibration
 from cost_models.units import gib
+from planner.applying import settings_of
 from planner.explain import short_name
 from planner.plan import Conflict, Infeasibility, MemoryPrediction, NearestMiss, Phase, Relaxation
 from planner.prediction import predict
@@ -84,8 +85,8 @@ def tried(
 
     binding = {demand.resource for demand in cause.conflict}
     report("infeasible; trying without each wish")
-    found = [_tried(change) for change in cause.limits]
-    found += [_tried(change) for change in without_wishes(problem, [demand.text for demand in cause.conflict])]
+    found = [_tried(problem, change) for change in cause.limits]
+    found += [_tried(problem, change) for change in without_wishes(problem, [demand.text for demand in cause.conflict])]
     least: dict[str, int] = {}
     singles: list[Change] = []
     for lever in LEVERS:
@@ -97,23 +98,24 @@ def tried(
     for change in singles:
         if change.lever in MEMORIES and isinstance(change.value, int):
             least[MEMORIES[change.lever]] = change.value
-        found.append(_tried(change))
+        found.append(_tried(problem, change))
     alone = len(problem.job.cluster.pools) == 1
     if alone and cause.forbidden and may_help("gpus", cause.forbidden):
-        found += [_tried(change) for change in other_splits(problem)]
+        found += [_tried(problem, change) for change in other_splits(problem)]
     if alone and not cause.forbidden:
         report("infeasible; trying pairs of changes")
-        found += [_tried(change) for change in pairs(problem, singles)]
+        found += [_tried(problem, change) for change in pairs(problem, singles)]
     return tuple(found), least
 
 
-def _tried(change: "Change") -> Relaxation:
+def _tried(problem: "Problem", change: "Change") -> Relaxation:
     best = "" if change.configuration is None else short_name(change.configuration)
     exact = "; one step less does not" if change.infeasible_before else ""
     return Relaxation(
         change=change.change.removesuffix(": still infeasible"),
         verified=change.feasible,
         text=f"{best}{exact}" if change.feasible else "not enough",
+        settings=settings_of(problem, change),
     )
 
 

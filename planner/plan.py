@@ -179,6 +179,8 @@ class Relaxation(Spec):
     change: str
     verified: bool
     text: str = ""
+    settings: tuple[str, ...] = ()
+    """The change as `KEY=VALUE`s for `--set`; empty where it does not work, or there is no such way to say it."""
     step_seconds: float | None = None
 
 

@@ -9,6 +9,7 @@ from cost_models.job import Job
 from cost_models.specs.choices import COMPRESSIONS, MAINTAINED_BACKENDS
 from cost_models.specs.cluster import NodePool
 from cost_models.units import gib
+from solver.caps import caps
 from solver.domains import COMPRESSION_PERMISSIONS
 from solver.problem import Problem
 
@@ -158,7 +159,11 @@ def _smaller_batch(problem: Problem, units: int) -> Problem | None:
 
 
 def _any_smaller_batch(problem: Problem) -> Problem | None:
-    """Every smaller batch at once, in the least micro-batches on offer: no larger ones need less memory."""
+    """Every smaller batch at once, in the least micro-batches on offer, for questions of memory alone: larger ones take
+    more of it, but less time.
+    """
+    if caps(problem).on_time:
+        return None
     most, key = problem.job.training.batch_range.max - 1, "micro_batch_size"
     changed = _training(problem, global_batch_size={"min": 1, "max": most}) if most > 0 else None
     offered = problem.resolved_domains[key]
