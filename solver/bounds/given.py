@@ -11,6 +11,7 @@ where the stage counts n = v m times, as the slowest, T is what other stages tak
 :math:`w_j \le c_j` layers are offloaded. The prices at which two modes, or a mode and offload, cost the same are tried.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -88,7 +89,9 @@ class _Stages:
     def step(self, price: FloatArray) -> FloatArray:
         """The bound at this price, by the stage and instant that it looks at. (n, S, I)"""
         batch, v = self.batch, self.batch.shape.virtual
-        layers = (self.time + price[..., None, None] * self.memory).min(axis=-1)
+        each = price[..., None]
+        priced = (self.time[..., r] + each * self.memory[..., r] for r in range(self.memory.shape[-1]))
+        layers = functools.reduce(np.minimum, priced)
         room = self.room + SLACK * np.abs(self.room)
         stage = batch.time.stage[:, :, None] + (self.counts[:, None] * layers).sum(axis=-1) - price * room
         plain = batch.time.stage + (self.counts * self.time[:, :, 0].min(axis=-1)).sum(axis=-1)

@@ -10,6 +10,7 @@ is what the stage holds at most. Where the stages together hold less than the mo
 layer kinds, the others count by what they cost at the prices chosen for the most frequent one.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -140,10 +141,15 @@ class _Holding:
     def _costs(self, y: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Cost of a layer by kind at these prices; what the stage's recomputed layers add. (n, S, I, J), (n, S, I)"""
         time, memory = self.batch.time.layer[:, :, None], self.batch.memory.layer
-        cost = y[..., None, None] * time + z[..., None, None] * memory
-        by_kind = cost[..., list(modes(self.way))].min(axis=-1)
+
+        def cost(mode: int) -> FloatArray:
+            priced: FloatArray = y[..., None] * time[..., mode] + z[..., None] * memory[..., mode]
+            return priced
+
+        by_kind = functools.reduce(np.minimum, map(cost, modes(self.way)))
         if self.way.kind != "count":
             return by_kind, np.zeros(y.shape)
         # The number of recomputed layers is given; its price makes them cost as much as the others.
-        given = by_kind[..., self._major] - cost[..., self._major, FULL]
-        return np.minimum(by_kind, cost[..., FULL] + given[..., None]), self._count[..., None] * given
+        full = cost(FULL)
+        given = by_kind[..., self._major] - full[..., self._major]
+        return np.minimum(by_kind, full + given[..., None]), self._count[..., None] * given
