@@ -2,7 +2,7 @@
 
 Three passes, each over what the last could not rule out, and each in a module of its own:
 1. `expansion`: topologies by ascending floor, in chunks: price their rows, keep those whose first bound can still win;
-2. `tightening`: those rows by ascending first bound, in batches: the tight bound, and the layout that reaches it;
+2. `tightening`: those rows by ascending guess, in batches: the tight bound, and the layout that reaches it;
 3. `closing`: rows whose bound is below the incumbent and not reached: CP-SAT with that bound below and the incumbent
    as cutoff.
 The most promising rows of each chunk are bounded at once: a good incumbent early spares most of the work. When the
