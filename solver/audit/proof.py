@@ -1,7 +1,5 @@
 """The proof of an answer: its exact values, every legal row with its argument, models for CP-SAT to solve again."""
 
-import hashlib
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -9,25 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.specs.choices import BACKENDS, Backend
+from cost_models.specs.choices import BACKENDS
 from cost_models.specs.configuration import Configuration
 from cost_models.strategy import Strategy
-from solver.audit.arguments import (
-    ARGUMENTS,
-    HOST,
-    LAYOUTS,
-    MEMORY,
-    MODEL,
-    OPEN,
-    TIME,
-    Asked,
-    Discarded,
-    claimed_row,
-    discard,
-)
+from solver.audit.answered import Answered, Model, Rows, answered, nearest, rows_of, settle
+from solver.audit.arguments import Asked, claimed_row, discard
 from solver.audit.claim import Best, Question, questions
-from solver.audit.grid import TICK, UNIT
-from solver.audit.models import model_text, plainer_text, solved
+from solver.audit.grid import TICK
+from solver.audit.models import model_text, plainer_text
 from solver.audit.row import Part
 from solver.audit.space import Spaces, every_space
 from solver.objectives import Objective, objectives
@@ -36,8 +23,6 @@ from solver.simplicity import simplicity
 
 MARGIN: Final = Fraction(3, 10**12)
 """Of bounds that were floats, relatively."""
-LAST_ROWS: Final = 8
-"""Rows nearest to the claim whose models go into a proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,52 +35,6 @@ class Value:
     bound: Fraction
     scale: float
     """From exact values to the unit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """The legal rows of one back end."""
-
-    backend: Backend
-    rows: int
-    sha256: str
-    """Of their columns, in the order of the row key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """Rows of a back end that one argument discards."""
-
-    backend: Backend
-    argument: str
-    rows: int
-    least_step_seconds: float | None
-    """Least bound on the step of any of them, where the argument bounds it."""
-    least_excess_bytes: float | None
-    """Least amount by which any of them is too large, where it is memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """One question of a claim, with what discards every row."""
-
-    question: str
-    regions: tuple[Region, ...]
-    arguments: bytes
-    """Index of ARGUMENTS for every row, back end by back end; compressed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """The CP-SAT model of a row."""
-
-    purpose: str
-    """`optimum`: its minimum is the claimed goal. `plainer`, or a question's name: it has no solution."""
-    backend: Backend
-    row: int
-    optimum: int | None
-    text: bytes
-    """Of the protobuf, in its text format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +104,14 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
     answers, longest = [], 0.0
     for question in asked:
         found = list(discard(problem, question, spaces))
-        contradictions += _close(question, found)
-        models += _last(question, found)
-        answers.append(_answered(question, found))
+        contradictions += settle(question, found)
+        models += nearest(question, found)
+        answers.append(answered(question, found))
         longest = max([longest, *(_rounding(problem, part.rows) for part in found)])
     return Proof(
         values=values,
         best=best,
-        spaces=tuple(_rows(backend, rows) for backend, rows in spaces.items()),
+        spaces=tuple(rows_of(backend, rows) for backend, rows in spaces.items()),
         answers=tuple(answers),
         models=tuple(models),
         rounding_seconds=longest * TICK,
@@ -198,7 +137,7 @@ def _unattained(
     within = tuple((goal, bound * (1 + MARGIN)) for goal, bound in zip(chain, bounds, strict=True))
     question = Question(name="attained", within=within)
     found = list(discard(problem, question, spaces))
-    if not list(_close(question, found)):
+    if not list(settle(question, found)):
         yield "no configuration reaches the bounds that the tolerance is counted from"
 
 
@@ -242,13 +181,6 @@ def _refuted(why: str) -> Proof:
     return Proof(values=(), best=None, spaces=(), answers=(), models=(), rounding_seconds=0.0, contradictions=(why,))
 
 
-def _rows(backend: Backend, rows: Strategy) -> Rows:
-    total = hashlib.sha256()
-    for f in fields(Strategy):
-        total.update(np.ascontiguousarray(getattr(rows, f.name), dtype="<i8").tobytes())
-    return Rows(backend=backend, rows=len(rows), sha256=total.hexdigest())
-
-
 def _rounding(problem: Problem, rows: Strategy) -> float:
     """Most ticks that rounding up adds to a step: one for every coefficient and use (docs/what-is-proven.md)."""
     m, v = np.asarray(rows.gradient_accumulation_steps), np.asarray(rows.virtual_pipeline_stages)
@@ -262,55 +194,3 @@ def rounding_units(problem: Problem) -> int:
     every layer that is offloaded, and one that the capacity loses.
     """
     return 2 * problem.job.model.num_hidden_layers + 3
-
-
-def _close(question: Question, found: list[Discarded]) -> Iterator[str]:
-    """Give rows that paths left unsettled to CP-SAT; name those that contradict the claim."""
-    for part in found:
-        for asked in part.looked_at:
-            if part.argument[asked.index] == OPEN and asked.layout is None:
-                status, _ = solved(model_text(asked.row, asked.most_time, asked.most_peak, minimise=False))
-                part.argument[asked.index] = MODEL if status == "INFEASIBLE" else OPEN
-        for index in np.nonzero(part.argument == OPEN)[0].tolist():
-            layout = next((a.layout for a in part.looked_at if a.index == index), None)
-            row = part.rows.row(index)
-            yield f"{question.name}: {part.backend} row {index} {row} is not discarded; layout {layout}"
-
-
-def _last(question: Question, found: list[Discarded]) -> Iterator[Model]:
-    """Models of the rows nearest to the limits, and of all that CP-SAT settled: none has a solution."""
-    looked = [
-        (part.argument[a.index] != MODEL, a.floor / max(a.most_time, 1.0), part.backend, a.index, a)
-        for part in found
-        for a in part.looked_at
-        if part.argument[a.index] in {LAYOUTS, MODEL}
-    ]
-    looked.sort(key=lambda entry: entry[:4])
-    settled = sum(not by_path for by_path, *_ in looked)
-    for *_, asked in looked[: max(LAST_ROWS, settled)]:
-        yield _model(question, asked)
-
-
-def _model(question: Question, asked: Asked) -> Model:
-    text = model_text(asked.row, asked.most_time, asked.most_peak, minimise=False)
-    return Model(purpose=question.name, backend=asked.backend, row=asked.index, optimum=None, text=text)
-
-
-def _answered(question: Question, found: list[Discarded]) -> Answered:
-    regions = []
-    for part in found:
-        virtual = np.asarray(part.rows.virtual_pipeline_stages)
-        for index in np.unique(part.argument).tolist():
-            at = part.argument == index
-            timed, sized = index in {TIME, LAYOUTS, MODEL}, index in {MEMORY, HOST}
-            regions.append(
-                Region(
-                    backend=part.backend,
-                    argument=ARGUMENTS[index],
-                    rows=int(at.sum()),
-                    least_step_seconds=float((part.floor / virtual)[at].min()) * TICK if timed else None,
-                    least_excess_bytes=float((part.floor - part.limit)[at].min()) * UNIT if sized else None,
-                )
-            )
-    packed = zlib.compress(b"".join(part.argument.tobytes() for part in found), 9)
-    return Answered(question=question.name, regions=tuple(regions), arguments=packed)

@@ -122,7 +122,7 @@ def _ddp(job: Job, c: Mapping[str, Any]) -> bool:
     degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
     if any(c[d] > 1 for d in degrees) or c["zero_stage"] or any(c[name] for name in OFFLOADS):
         return False
-    known = c["gradient_compression"] in ("none", "fp16", "bf16", "powersgd") and c["precision"] not in NARROW
+    known = c["gradient_compression"] != "one-bit" and c["precision"] not in NARROW
     known &= c["cross_entropy"] != "vocab_parallel" and job.training.optimizer != "1-bit-adam"
     return bool(known and not c["cuda_graph"] and not c["expert_overlap"])
 

@@ -153,7 +153,7 @@ def _choices(rng: random.Random, job: Job) -> dict[str, list[Any]]:
         "fused_kernels": [True, False],
         "cuda_graph": [False, True],
         "compile": [False, True],
-        "gradient_compression": ["none", *rng.sample(["bf16", "int8", "fp16", "powersgd"], k=2)],
+        "gradient_compression": ["none", *rng.sample(["bf16", "int8", "fp16", "powersgd", "top-k", "one-bit"], k=2)],
         "precision": precisions,
         "attention": ["flash", "eager", "sdpa"] if half == "bf16" else ["eager", "sdpa"],
         "cross_entropy": sorted(["fused", "vocab_parallel", "eager"], key=LOSSES[backends[0]].index),
