@@ -30,6 +30,8 @@ WRITES: Final = "meshwright_writes"
 BUSY_SECONDS: Final = 10.0
 """A writer of SQLite waits so long for another; longer than any transaction of ours."""
 CONNECT_SECONDS: Final = 5
+ALIVE: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
+"""A connection whose other end has vanished without a word is given up after some ten seconds. [s, s, -, ms]"""
 EXTRA: Final = 2
 """Connections beside those of the units of work: for the health check and for maintenance."""
 DRIVERS: Final = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -110,7 +112,7 @@ def engine_of(url: str, *, connections: int) -> Engine:
             pool_size=connections,
             max_overflow=EXTRA,
             pool_recycle=1800,
-            connect_args={"connect_timeout": CONNECT_SECONDS},
+            connect_args={"connect_timeout": CONNECT_SECONDS, **ALIVE},
         )
     except ModuleNotFoundError as error:
         raise SpecError(
