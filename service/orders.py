@@ -32,7 +32,11 @@ class Order(PlanRequest):
 class Webhook(Spec):
     """Where a message is posted when the plan is made, failed or cancelled."""
 
-    url: str = Field(max_length=2000, pattern=r"^https?://", examples=["https://scheduler.example.com/hooks/plans"])
+    url: str = Field(
+        max_length=2000,
+        pattern=r"^https?://[\x21-\x7e]+$",  # what a request line can hold (RFC 3986): no blanks, no line ends
+        examples=["https://scheduler.example.com/hooks/plans"],
+    )
 
 
 class PlanOrder(Order):

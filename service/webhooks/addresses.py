@@ -13,6 +13,10 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """RFC 6052: an IPv4 address in the last four bytes."""
+_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that IANA has given out for the public network (RFC 4291, section 2.4); what else is public stands for IPv4."""
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
+"""RFC 9637; within the above, and unknown to older tables."""
 
 
 class Refused(Exception):
@@ -30,7 +34,7 @@ class Allowed:
         """Whether a message may go to an address, by whatever way it is written."""
         faces = tuple(_faces(address))
         named = any(face in network for face in faces for network in self._networks if network.version == face.version)
-        return named or all(face.is_global and not face.is_multicast for face in faces)
+        return named or all(_public(face) for face in faces)
 
     def check_url(self, url: str) -> str | None:
         """What is wrong with a URL as far as it shows without looking the name up; None when nothing is."""
@@ -48,6 +52,15 @@ class Allowed:
         except ValueError:
             return None
         return None if self(literal) else "is a private address"
+
+
+def _public(address: Address) -> bool:
+    """Whether an address is one of the public network, by itself or for an IPv4 address."""
+    if not address.is_global or address.is_multicast:
+        return False
+    if isinstance(address, ipaddress.IPv4Address) or address.ipv4_mapped is not None or address in _NAT64:
+        return True
+    return address in _UNICAST and address not in _DOCUMENTATION
 
 
 def _faces(address: Address) -> Iterable[Address]:

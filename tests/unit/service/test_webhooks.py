@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import httpcore2
 import pytest
 from standardwebhooks import Webhook
 
@@ -111,6 +112,10 @@ def test_a_cancelled_plan_is_told_too(receiver: Receiver) -> None:
         ("https://user:pass@example.com/x", "holds a user name"),
         ("https:///x", "names no host"),
         ("ftp://example.com/x", "webhook.url"),
+        ("http://example.com/\r\nX-Injected: 1", "webhook.url"),
+        ("http://example.com/x y", "webhook.url"),
+        ("http://[::ffff:7f00:1]/x", "is a private address"),
+        ("http://127.0.0.1%00.example.com/x", "is a private address"),
     ],
 )
 def test_urls_that_no_message_goes_to(url: str, detail: str) -> None:
@@ -138,10 +143,17 @@ def test_without_a_secret_no_messages_are_promised() -> None:
         *[(text, False) for text in ("100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fd00::1")],
         # An IPv4 address behind a translator is judged as itself.
         *[(text, False) for text in ("::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1")],
+        *[(text, False) for text in ("64:ff9b:1::7f00:1", "::127.0.0.1", "3fff::1", "5f00::1", "fec0::1")],
     ],
 )
 def test_public_addresses_only(text: str, allowed: bool) -> None:
     assert Allowed()(ipaddress.ip_address(text)) is allowed
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.1", "0x7f.1", "2130706433", "017700000001"])
+def test_other_ways_to_write_this_machine_are_refused_where_they_are_looked_up(name: str) -> None:
+    with pytest.raises((Refused, httpcore2.ConnectError)):
+        asyncio.run(PublicBackend(Allowed()).connect_tcp(name, 80))
 
 
 def test_named_networks_are_allowed_beside() -> None:
