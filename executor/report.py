@@ -119,7 +119,8 @@ def join(
     # When one process ends badly torchrun stops the others: the one that says more is the cause.
     failed = sorted((rank for rank in ranks if rank.outcome != "ok"), key=lambda rank: _CAUSES.index(rank.outcome))
     killed, signal_ = first_killed(directory / "reports")
-    if failed and failed[0].outcome == "killed":
+    # The others of a process that was killed end by errors of their collectives: those are not the cause.
+    if failed and failed[0].outcome in ("killed", "error"):
         failed.sort(key=lambda rank: rank.rank != killed)
     losses = [loss for loss in ranks[0].losses if loss is not None] if ranks else []
     return RunReport(

@@ -87,3 +87,13 @@ def test_reports_are_read_back_in_order_of_rank(tmp_path: Path) -> None:
         (tmp_path / f"rank-{number}.json").write_text(rank(number).model_dump_json(), encoding="utf-8")
     assert [found.rank for found in read_ranks(tmp_path)] == [2, 10]
     assert read_ranks(tmp_path / "none") == ()
+
+
+def test_errors_of_the_others_do_not_hide_a_killed_process(tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "failure.json").write_text('{"rank": 1, "exit_code": -9}', encoding="utf-8")
+    ranks = (rank(0, outcome="error", error="connection reset by peer"), rank(1, outcome="killed"))
+    report = join(feasible(), ranks, exit_status=1, directory=tmp_path)
+    assert (report.outcome, report.signal) == ("killed", 9)
+    full = join(feasible(), (rank(0, outcome="out_of_memory"), ranks[1]), exit_status=1, directory=tmp_path)
+    assert full.outcome == "out_of_memory"
