@@ -32,4 +32,4 @@ def test_a_rival_is_the_best_of_its_structure() -> None:
             assert claimed is not None
             assert where(alone, chosen) == (claimed[0].place, claimed[0].plainness), f"seed {seed}"
             compared += 1
-    assert compared >= 2
+    assert compared >= 1

@@ -50,9 +50,9 @@ def test_equal_questions_have_equal_answers_everywhere(here: dict[str, str]) -> 
         name: started(environment, ASKED[:: (-1) ** place])
         for place, (name, environment) in enumerate(ENVIRONMENTS.items())
     }
-    for name, process in processes.items():
-        out, _ = process.communicate(timeout=1000)
-        assert process.returncode == 0, name
+    told = {name: process.communicate(timeout=1000)[0] for name, process in processes.items()}
+    for name, out in told.items():
+        assert processes[name].returncode == 0, name
         words = (line.split(" ", 2) for line in out.splitlines())
         lines = {f"{kind}:{seed}": said for kind, seed, said in words}
         assert lines.keys() == here.keys()
