@@ -39,6 +39,7 @@ def asked(server: Server, number: int) -> str | None:
 def test_nothing_is_lost_and_nothing_is_doubled(databases: Fresh) -> None:
     url, chance = databases(), random.Random(7)
     settings = {**BRISK, "MESHWRIGHT_DATABASE_URL": url, "MESHWRIGHT_SOLVER_PROCESSES": "2"}
+    settings["MESHWRIGHT_MAX_WAITING"] = str(2 * JOBS)
     open_jobs, promised = list(range(JOBS)), dict[int, str]()
     for round_ in range(ROUNDS + 1):
         last = round_ == ROUNDS
