@@ -125,8 +125,10 @@ class Dispatcher:
         self._more.set()
 
     async def _claimed(self, most: int) -> list[Solve]:
+        own = tuple(self._held)
+
         def claim(work: Repositories) -> list[Solve]:
-            return work.solves.claim(self.owner, verbs=QUEUED, most=most, seconds=self._lease)
+            return work.solves.claim(self.owner, verbs=QUEUED, most=most, seconds=self._lease, besides=own)
 
         return await self._database.writing(claim)
 

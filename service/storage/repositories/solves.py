@@ -1,6 +1,6 @@
 """Accepted requests: claimed under a lease, ended under a fence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -100,10 +100,17 @@ class Solves(Repository):
 
     # --- the queue -------------------------------------------------------------------------------------------------
 
-    def claim(self, owner: str, *, verbs: Sequence[str], most: int, seconds: float) -> list[Solve]:
-        """Take the oldest waiting solves, and those whose holder has gone silent; nobody else does for `seconds`."""
+    def claim(
+        self, owner: str, *, verbs: Sequence[str], most: int, seconds: float, besides: Collection[str] = ()
+    ) -> list[Solve]:
+        """Take the oldest waiting solves, and those whose holder has gone silent; nobody else does for `seconds`.
+
+        `besides` are what the claimer works on itself: its result may have waited for the database beyond its lease.
+        """
         free = or_(Solve.state == "queued", and_(Solve.state == "running", Solve.lease_until < epoch_now()))
-        query = unlocked(select(Solve).where(free, Solve.verb.in_(verbs)).order_by(Solve.id).limit(most))
+        query = unlocked(
+            select(Solve).where(free, Solve.verb.in_(verbs), Solve.id.not_in(besides)).order_by(Solve.id).limit(most)
+        )
         rows = list(self._session.scalars(query))
         for row in rows:
             row.state, row.lease_owner = "running", owner

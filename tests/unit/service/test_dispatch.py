@@ -98,6 +98,23 @@ def test_a_late_result_is_refused() -> None:
     assert stored(url, place).lease_owner == "another"
 
 
+def test_a_service_does_not_take_over_from_itself() -> None:
+    """The database was away for longer than a lease, and comes back before the result is written."""
+    url, pool = ambient.fresh(), FakePool(held=True)
+    with client(pool, database_url=url) as http:
+        place = http.post("/v1/plans", json=JOB).headers["location"]
+        while not pool.tasks:
+            time.sleep(0.01)
+        rewritten(url, place, lease_until=0.0)
+        time.sleep(0.5)
+        assert stored(url, place).fence == 1
+        assert http.portal is not None
+        assert pool.release is not None
+        http.portal.call(pool.release.set)
+        assert http.get(place, headers=WAIT).status_code == 200
+    assert len(pool.tasks) == 1
+
+
 def test_a_result_waits_for_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     away = {"now": False, "refused": 0}
     real = Database.write
