@@ -116,7 +116,9 @@ class Dispatcher:
                 work.add_done_callback(self._done)
             if not taken:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._more.wait(), self._poll)
+                    # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
+                    async with asyncio.timeout(self._poll):
+                        await self._more.wait()
 
     def _done(self, work: asyncio.Task[None]) -> None:
         self._works.discard(work)

@@ -18,7 +18,8 @@ class Changes:
     async def next(self, seconds: float) -> None:
         """Until something has happened since the last call, at most so long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.event.wait()
         self.event.clear()
 
 

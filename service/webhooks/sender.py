@@ -72,7 +72,8 @@ class Sender:
                 _log.warning("messages could not be read", error=f"{type(error).__name__}: {error}")
             if not sent:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._room.wait(), self._poll)
+                    async with asyncio.timeout(self._poll):  # wait_for of Python 3.11 may swallow the end
+                        await self._room.wait()
 
     async def _begin(self) -> int:
         """Send what is due and has room; how many."""

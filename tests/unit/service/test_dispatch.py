@@ -1,5 +1,6 @@
 """The dispatcher: one more try for a dead worker, late results refused, an absent database waited for."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,6 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from service.errors import StorageUnavailable, WorkerDied
+from service.runtime import runtime
+from service.settings import ServiceSettings
 from service.solving.pool import OnProgress
 from service.solving.worker import Answer, Task
 from service.storage.database import Database
@@ -154,6 +157,20 @@ def test_a_cancelled_request_that_nobody_works_on_any_more_ends() -> None:
     rewritten(url, place, state="running", lease_until=0.0, cancel_requested=True)
     with client(database_url=url) as http:
         assert http.get(place, headers=WAIT).status_code == 410
+
+
+def test_an_end_that_comes_together_with_work_is_an_end() -> None:
+    async def run() -> None:
+        settings = ServiceSettings(database_url=ambient.fresh(), poll_seconds=60)
+        parts = runtime(settings, pool=FakePool(), estimates_pool=FakePool())
+        await parts.start(settings)
+        await asyncio.sleep(0.3)  # it waits for something to do
+        parts.dispatcher.wake()
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await parts.close()
+
+    asyncio.run(run())
 
 
 def test_no_more_is_claimed_than_the_pool_works_on() -> None:
