@@ -164,9 +164,12 @@ def asked_between(request: PlanRequest, calibration: Calibration | None, low: in
     constraints = request.constraints
     if low is not None:
         cluster = cluster_of(request.cluster)[0].gpus
-        most = min(high or cluster, constraints.max_gpus or cluster)
+        most = min(high or cluster, constraints.max_gpus or cluster, cluster)
         least = max(low, constraints.min_gpus or 1)
-        if least > most or most > cluster:
+        if high is not None and high > most:
+            held = f"constraints.max_gpus {most}" if most < cluster else f"the {cluster} GPUs of the cluster"
+            raise BrokenRule(f"gpus: {low}..{high} goes beyond {held}")
+        if least > most:
             raise BrokenRule(f"gpus: {least}..{most} is no range within the {cluster} GPUs of the cluster")
         constraints = constraints.model_copy(update={"min_gpus": least, "max_gpus": most})
     changes = {"objective": "throughput", "objective_tolerance": 0.0, "constraints": constraints}

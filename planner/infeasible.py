@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from cost_models.calibration import Calibration
 from cost_models.units import gib
 from planner.applying import settings_of
+from planner.constraints import DECISIONS
 from planner.explain import short_name
 from planner.plan import Conflict, Infeasibility, MemoryPrediction, NearestMiss, Phase, Relaxation
 from planner.prediction import predict
@@ -135,6 +136,8 @@ def conflicts(cause: "Cause", miss: NearestMiss | None, missing: dict[str, int])
     if not cause.conflict:
         return rules or (Conflict(resource="legality", text="the wishes leave no value for some decision"),)
     lacks = {c.resource: c for c in memory_conflicts(miss.memory)} if miss is not None else {}
+    if not cause.legal and not rules and {demand.resource for demand in cause.conflict} <= DECISIONS.keys():
+        rules = (Conflict(resource="legality", text="no way to split the devices and the batch has these values"),)
     asked = tuple(
         lacks.get(demand.resource) or _demand(demand, missing.get(demand.resource)) for demand in cause.conflict
     )

@@ -234,6 +234,10 @@ def _set(data: dict[str, Any], item: str, decisions: str) -> None:
     if not equals or not path.strip():
         raise SpecError(f"--set {item!r} is not KEY=VALUE")
     keys = path.strip().split(".")
+    if keys == ["gpus"]:
+        for limit in ("min_gpus", "max_gpus"):
+            _set(data, f"{limit}={text}", decisions)
+        return
     if len(keys) == 1 and keys[0] not in PlanRequest.model_fields:
         keys.insert(0, "constraints" if keys[0] in ("oom_risk", *LIMITS) else decisions)
     if keys[0] == "constraints" and len(keys) > 1 and keys[1] not in Constraints.model_fields:

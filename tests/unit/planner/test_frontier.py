@@ -79,6 +79,8 @@ def test_what_frontiers_refuse() -> None:
         frontier(small(), points=1)
     with pytest.raises(BrokenRule, match=r"gpus: 8\.\.4 is no range within the 4 GPUs"):
         ladder(small(), 8)
+    with pytest.raises(BrokenRule, match=r"gpus: 1\.\.8 goes beyond the 4 GPUs of the cluster"):
+        ladder(small(), 1, 8)
 
 
 def test_the_commands_print_json_and_tables(tmp_path: Path, capsys: Captured) -> None:

@@ -89,3 +89,15 @@ def test_the_rule_that_forbids_a_choice_is_the_answer(capsys: pytest.CaptureFixt
 def test_a_choice_that_no_one_knows_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *FLAGS, "--why-not", "tensor_paralel=2"]) == 2
     assert "tensor_paralel is no constraint" in capsys.readouterr().err
+
+
+def test_a_number_of_gpus_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    document, _ = asked("gpus=2", capsys)
+    (rival,) = document["why_not"].values()
+    assert rival["request"]["constraints"]["max_gpus"] == rival["request"]["constraints"]["min_gpus"] == 2
+    assert document["against"][0]["value"] > 0
+
+
+def test_a_degree_that_divides_no_devices_is_forbidden_for_that(capsys: pytest.CaptureFixture[str]) -> None:
+    document, _ = asked("pipeline_parallel=3", capsys)
+    assert "no way to split the devices and the batch has these values" in document["against"][0]["forbidden"]
