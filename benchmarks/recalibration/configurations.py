@@ -54,7 +54,7 @@ SETTINGS: Final = (
 BACKENDS: Final = (
     ("ddp", 0), ("fsdp", 2), ("fsdp", 3), ("deepspeed", 0), ("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3),
 )  # fmt: skip
-EACH: Final = 6
+EACH: Final = 7
 """Settings of each back end and stage."""
 
 

@@ -62,7 +62,7 @@ def updated(calibration: Calibration, found: Sequence[Sample]) -> SiteUpdate:
     for family in sorted({sample.case.job.device.family for sample in found}):
         own = [sample for sample in found if sample.case.job.device.family == family]
         here = calibration.on(family)
-        usable = distinct(agreeing(own, most_spread(here)))
+        usable = distinct(agreeing(own, most_spread(here, family)))
         said = _told(here, own, usable, family)
         told.append(said)
         changes |= said.moved or _widened(here, own, family, said.why)
@@ -82,7 +82,7 @@ def _told(here: Calibration, own: Sequence[Sample], usable: Sequence[Sample], fa
     result, beyond = site_fit(here, usable)
     if not result.names and beyond:
         return Told(family, len(own), {}, "further from the predictions than constants may move", beyond)
-    if spread(result.residuals) > most_spread(here):
+    if spread(result.residuals) > most_spread(here, family):
         return Told(family, len(own), {}, _UNLIKE, beyond)
     if not predicts_better(result):
         return Told(family, len(own), {}, "no better predicted by moved constants than by the shipped ones", beyond)
