@@ -97,10 +97,10 @@ def test_no_limit_that_a_layout_meets_rules_its_row_out(seed: int) -> None:
     assert (row_bounds(rows, limit).lower <= fastest).all()
     assert (row_bounds(rows, limit - 1).lower[met] <= fastest[met]).all()
     near = row_bounds(rows, limit)
-    for i in np.nonzero(near.upper <= limit)[0]:
+    for i in np.nonzero(near.upper <= limit)[0].tolist():
         way = near.way[i]
         assert way is not None
-        paid = cost(rows.row(int(i)), layout_of(rows.take([i]), *way))
+        paid = cost(rows.row(i), layout_of(rows.take([i]), *way))
         assert not paid.fits or paid.time == near.upper[i]
 
 
