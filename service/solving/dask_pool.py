@@ -161,7 +161,8 @@ class DaskPool:
             try:
                 if self._client is None or self._client.status != "running":
                     await self._connect()
-                found = await asyncio.wait_for(asyncio.to_thread(self._client.nthreads), CONNECT_SECONDS)
+                async with asyncio.timeout(CONNECT_SECONDS):  # wait_for of Python 3.11 may swallow the end
+                    found = await asyncio.to_thread(self._client.nthreads)
                 self._threads = 0 if self._closed else sum(found.values())
             except Exception as error:
                 if self._threads:
