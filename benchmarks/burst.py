@@ -30,14 +30,14 @@ def job(number: int) -> bytes:
 async def planned(port: int, body: bytes, statuses: Counter[int]) -> None:
     """Ask, and look again until the plan is made or refused."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    request = message("POST", "/v1/plans", None, body, WAIT)
-    while True:
-        writer.write(request)
+    writer.write(message("POST", "/v1/plans", None, body, WAIT))
+    found = await answered(reader)
+    statuses[found.status] += 1
+    again = message("GET", found.location, None, more=WAIT) if found.status == 202 else b""
+    while found.status == 202:
+        writer.write(again)
         found = await answered(reader)
         statuses[found.status] += 1
-        if found.status != 202:
-            break
-        request = message("GET", found.location, None, more=WAIT)
     writer.close()
 
 
