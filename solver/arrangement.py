@@ -18,8 +18,9 @@ from cost_models.arrays import IntArray
 from cost_models.placement import Placement, View, views
 from cost_models.specs.cluster import ClusterSpec, NodePool
 
-MOST_USES: Final = 100_000
-"""Combinations of device counts that are enumerated; beyond them a pool is used whole or not at all."""
+MOST: Final = 10_000
+"""Arrangements that are looked at; where there would be more, pools give whole nodes, or else all or nothing."""
+PARTS: Final = ("any part of a pool", "whole nodes of a pool", "whole pools")
 
 
 Use = tuple[tuple[int, int], ...]
@@ -88,11 +89,32 @@ def pool_counts(pool: NodePool) -> tuple[int, ...]:
     return (*range(1, per_node), *range(per_node, pool.gpus + 1, per_node))
 
 
+def part_of_pools(pools: Sequence[NodePool]) -> str:
+    """Which parts of pools are combined: the first of PARTS that leaves no more than so many arrangements."""
+    return next((part for part in PARTS if _arranged(_counts(pools, part)) <= MOST), PARTS[-1])
+
+
+def _counts(pools: Sequence[NodePool], part: str) -> list[tuple[int, ...]]:
+    """Device counts of each pool, none among them."""
+    if part == PARTS[0]:
+        return [(0, *pool_counts(pool)) for pool in pools]
+    if part == PARTS[1]:
+        return [tuple(range(0, pool.gpus + 1, pool.gpus_per_node)) for pool in pools]
+    return [(0, pool.gpus) for pool in pools]
+
+
+def _arranged(counts: Sequence[Sequence[int]]) -> int:
+    """How many arrangements these counts make: k pools in use can follow each other in k! ways."""
+    ways = [1, *[0] * len(counts)]
+    for of_pool in counts:
+        for k in range(len(counts), 0, -1):
+            ways[k] += ways[k - 1] * (len(of_pool) - 1)
+    return sum(math.factorial(k) * count for k, count in enumerate(ways[1:], 1))
+
+
 def uses(pools: Sequence[NodePool], *, whole: bool) -> Iterator[tuple[int, ...]]:
     """Devices of each pool in every combination; with `whole` each pool is used whole or not at all."""
-    counts = [(0, pool.gpus) if whole else (0, *pool_counts(pool)) for pool in pools]
-    if math.prod(len(of_pool) for of_pool in counts) > MOST_USES:
-        counts = [(0, pool.gpus) for pool in pools]
+    counts = _counts(pools, PARTS[-1] if whole else part_of_pools(pools))
     return (use for use in itertools.product(*counts) if any(use))
 
 

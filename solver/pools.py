@@ -18,7 +18,7 @@ from cost_models.specs.choices import ObjectiveName
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, TimeTable
 from solver import verify as _verify
-from solver.arrangement import Arrangement, Use, arrangements
+from solver.arrangement import PARTS, Arrangement, Use, arrangements, part_of_pools
 from solver.bounds.pools import arrangement_floor, device_bytes, device_ticks
 from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
@@ -170,6 +170,9 @@ def solve_pools(
             offered = tuple(a for a in offered if a.gpus <= last.incumbent.value)
     assert last is not None
     answer = _answer(pools, values, last, check=check and pricing is None)
+    part = part_of_pools(problem.job.cluster.pools)
+    if part != PARTS[0] and problem.objectives[0] != "memory":
+        answer = replace(answer, notes=(*answer.notes, f"only {part} were combined: there are too many smaller parts"))
     return replace(answer, gpus_considered=tuple(sorted({a.gpus for a in pools.offered()})))
 
 
