@@ -87,6 +87,9 @@ def moved(problem: Problem, lever: Number, reach: int | None = None) -> Relaxati
     if reach is not None and not _works(problem, lever, reach):
         return Relaxation(lever=lever.name, change=f"{lever.text(problem, reach)}: still infeasible", feasible=False)
     found = _device_memory(problem, lever) if lever.name == "device_memory" else None
+    if found is not None and _works(problem, lever, found[0] - 1):
+        # What the allocator wastes depends on the size of a card: a larger one may need less than was measured.
+        found, reach = None, found[0] - 1
     units, chosen = found or _least(problem, lever, reach)
     if chosen is None:
         return Relaxation(lever=lever.name, change=f"{lever.text(problem, units)}: still infeasible", feasible=False)
