@@ -15,7 +15,7 @@ from solver.space import every_topology, rows_of
 from solver.standing import Question, Standing
 from solver.twins import outdone, twin_features
 
-FIRST_CHUNK, CHUNK, GROWTH = 600, 16_000, 4
+FIRST_CHUNK, CHUNK, GROWTH = 600, 6_000, 4
 """Rows priced at once: few until there is an incumbent to prune with, then so many that calls do not count."""
 
 
