@@ -89,7 +89,7 @@ def moved(problem: Problem, lever: Number, reach: int | None = None) -> Relaxati
     found = _device_memory(problem, lever) if lever.name == "device_memory" else None
     if found is not None and _works(problem, lever, found[0] - 1):
         # What the allocator wastes depends on the size of a card: a larger one may need less than was measured.
-        found, reach = None, found[0] - 1
+        reach, found = found[0] - 1, None
     units, chosen = found or _least(problem, lever, reach)
     if chosen is None:
         return Relaxation(lever=lever.name, change=f"{lever.text(problem, units)}: still infeasible", feasible=False)
