@@ -59,7 +59,7 @@ PARTS = {
     "Infeasibility": {"conflict", "nearest_miss", "relaxations"},
     "Conflict": {"resource", "text", "shortfall_bytes", "phase_shortfall_bytes"},
     "NearestMiss": {"configuration", "memory", "step_seconds"},
-    "Relaxation": {"change", "verified", "text", "step_seconds"},
+    "Relaxation": {"change", "verified", "text", "settings", "step_seconds"},
     "Question": {
         "model", "cluster", "training", "backends", "objective", "objective_tolerance", "constraints", "configuration",
     },
