@@ -1,6 +1,5 @@
 """Caps: what side constraints and earlier objectives of a list leave."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
@@ -67,9 +66,7 @@ class Caps:
         if self.step_ticks is not None:
             limit = np.minimum(limit, self.step_ticks * v)
         for goal, value in self.timed:
-            weights = _fractions(goal, strategy)
-            exact = np.array([float(value // weight) for weight in weights])
-            limit = np.minimum(limit, exact)
+            limit = np.minimum(limit, _whole_ticks(goal, value, strategy))
         return limit
 
     def after(self, goal: Objective, value: Fraction, tolerance: float = 0.0) -> "Caps":
@@ -85,13 +82,14 @@ class Caps:
         return self
 
 
-def _fractions(goal: Objective, strategy: Strategy) -> Sequence[Fraction]:
+def _whole_ticks(goal: Objective, most: Fraction, strategy: Strategy) -> FloatArray:
+    """Most v times the step of each row at which a timed objective is within `most`: once per weight. (n,)"""
     v = np.atleast_1d(np.asarray(strategy.virtual_pipeline_stages)).tolist()
     gpus = np.atleast_1d(np.asarray(strategy.world_size)).tolist() if goal.per_gpu else [goal.rate or 1] * len(v)
     batch = np.atleast_1d(np.asarray(strategy.global_batch_size)).tolist() if goal.per_sequence else [1] * len(v)
-    known: dict[tuple[int, int | Fraction, int], Fraction] = {}
-    keys = zip(v, gpus, batch, strict=True)
-    return [known.setdefault(key, Fraction(key[1]) / (key[0] * key[2])) for key in keys]
+    keys = list(zip(v, gpus, batch, strict=True))
+    ticks = {key: float(most * key[0] * key[2] // Fraction(key[1])) for key in dict.fromkeys(keys)}
+    return np.array([ticks[key] for key in keys])
 
 
 def caps(problem: Problem) -> Caps:

@@ -18,6 +18,8 @@ class Pruning:
     """Rows that their twin outdoes by its prices (`twins`)."""
     accumulation: bool = True
     micro_batches: bool = True
+    ceilings: bool = True
+    """Micro-batches that no device holds (`ceilings`)."""
     topology_floor: bool = True
     necessary_memory: bool = True
     first_bound: bool = True

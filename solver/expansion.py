@@ -73,7 +73,8 @@ def _floors(question: Question) -> tuple[FloatArray, IntArray, IntArray]:
     if question.goal == "feasible":
         floors = topology_floors(question.problem, question.prices, question.spaces, _share_of_limit(question))
         return np.where(floors <= 1 + MARGIN, 0.0, np.inf), owner, topology
-    return topology_floors(question.problem, question.prices, question.spaces, weights), owner, topology
+    most = question.caps.max_times if question.caps.on_time else None
+    return topology_floors(question.problem, question.prices, question.spaces, weights, most), owner, topology
 
 
 def _share_of_limit(question: Question) -> Callable[[Strategy], FloatArray]:

@@ -6,6 +6,7 @@ from cost_models.errors import SpecError
 from cost_models.specs.configuration import Configuration
 from solver.best_first import search
 from solver.caps import Caps, caps
+from solver.ceilings import below_ceilings
 from solver.dominance import Pruning, reduced
 from solver.micro_batches import least_first, others
 from solver.objectives import Objective
@@ -45,6 +46,8 @@ def feasible(problem: Problem, limit: Caps | None = None, pruning: Pruning = Pru
     price, held = prices(None), limit or caps(problem)
     at = reduced(problem, spaces(problem), pruning)
     price = price if held.on_time else replace(price, time=no_time)
+    legal = sum(int(space.legal.sum()) for space in at)
+    at = below_ceilings(problem, price, at, held) if pruning.ceilings else at
     split = pruning.micro_batches and not held.on_time and problem.arrangement is None
     least = least_first(problem, at) if split else at
     question = Question(problem=problem, spaces=least, prices=price, objective=ANY, caps=held, pruning=pruning)
@@ -54,7 +57,6 @@ def feasible(problem: Problem, limit: Caps | None = None, pruning: Pruning = Pru
         question = replace(question, spaces=others(problem, price, at, least, held))
         standing = Standing(question=question, counters=standing.counters)
         found = search(question, standing)
-    legal = sum(int(space.legal.sum()) for space in at)
     if found is None:
         return Feasibility(configuration=None, legal=legal, proven=standing.counters.exhausted)
     chosen = configuration(problem, found.strategy, found.layout, found.placement)

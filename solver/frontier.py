@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from solver.caps import caps
-from solver.dominance import Pruning, reduced
+from solver.dominance import Pruning
 from solver.errors import LimitReached
 from solver.incumbent import Incumbent
 from solver.objectives import objective
@@ -19,7 +19,7 @@ from solver.rows import prices
 from solver.run import Achieved, Run
 from solver.search import solution_of, solve
 from solver.solution import ObjectiveValue, Solution
-from solver.space import BackendSpace, spaces
+from solver.space import BackendSpace
 from solver.standing import Question
 from solver.sweep import Sweep
 from solver.undominated import undominated
@@ -57,7 +57,7 @@ def time_memory(problem: Problem, points: int, told: Told | None = None) -> Fron
     """
     problem = replace(problem, alternatives=0)
     run = Run(problem, prices(None), Pruning(), None)
-    legal = reduced(problem, spaces(problem), run.pruning)
+    legal = run.rows(problem)
     lean = run.search(objective("memory", problem), caps(problem), legal, last=False).incumbent
     if lean is None:
         return Front(points=(), complete=run.counters.exhausted)

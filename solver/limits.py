@@ -6,14 +6,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 from solver.caps import caps
-from solver.dominance import Pruning, reduced
+from solver.dominance import Pruning
 from solver.feasibility import feasible_or_none
 from solver.objectives import TIMED, limited, objective
 from solver.problem import Problem
 from solver.relaxations import Relaxation
 from solver.rows import prices
 from solver.run import Run
-from solver.space import spaces
 
 MEASURED = ("max_step_seconds", "max_memory_bytes", *TIMED)
 """Limits on what a search can minimise."""
@@ -60,7 +59,7 @@ def _optimum(problem: Problem, name: str) -> float | None:
     goal = objective("memory", problem) if name == "max_memory_bytes" else limited(name, problem)
     pruning = Pruning(accumulation=False)
     run = Run(problem, prices(None), pruning, None)
-    found = run.search(goal, caps(problem), reduced(problem, spaces(problem), pruning)).incumbent
+    found = run.search(goal, caps(problem), run.rows(problem)).incumbent
     if found is None or not run.counters.exhausted:
         return None
     value = float(found.value) * goal.scale

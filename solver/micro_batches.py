@@ -22,6 +22,8 @@ from solver.space import STRUCTURE, BackendSpace, BoolArray, every_topology, row
 
 GROWING = np.array([LOAD, LOSS, END_OF_BACKWARD, STEP, FIRST_STEP, SAVE])
 """Instants at which no micro-batch needs less than a smaller one."""
+CHUNK = 20_000
+"""Rows priced at once."""
 
 
 def least_first(problem: Problem, spaces: Sequence[BackendSpace]) -> tuple[BackendSpace, ...]:
@@ -36,30 +38,41 @@ def others(
     problem: Problem, prices: Prices, spaces: Sequence[BackendSpace], least: Sequence[BackendSpace], caps: Caps
 ) -> tuple[BackendSpace, ...]:
     """The rows that are left out of `least` and may fit all the same: whose twin does not fail where it would, too."""
-    hopeful = _hopeful(problem, prices, least, caps)
+    hoped = hopeful(problem, prices, least, caps)
     found = []
-    for space, first, may in zip(spaces, least, hopeful, strict=True):
+    for space, first, may in zip(spaces, least, hoped, strict=True):
         legal = space.legal & ~first.legal
         found.append(replace(space, legal=legal & may[_smallest(space)] if space.size else legal))
     return tuple(found)
 
 
-def _hopeful(problem: Problem, prices: Prices, least: Sequence[BackendSpace], caps: Caps) -> tuple[BoolArray, ...]:
+def hopeful(problem: Problem, prices: Prices, spaces: Sequence[BackendSpace], caps: Caps) -> tuple[BoolArray, ...]:
     """Rows that may fit at the instants that tell."""
-    masks = tuple(np.zeros_like(space.legal) for space in least)
-    every = rows_of(least, *every_topology(least))
-    if not len(every[0]):
-        return masks
-    rows = priced_rows(problem, replace(prices, time=no_time), least, *every)
+    masks = tuple(np.zeros_like(space.legal) for space in spaces)
+    every = rows_of(spaces, *every_topology(spaces))
+    for start in range(0, len(every[0]), CHUNK):
+        space, topology, feature = (column[start : start + CHUNK] for column in every)
+        may = _may_fit(problem, replace(prices, time=no_time), spaces, (space, topology, feature), caps)
+        for index, mask in enumerate(masks):
+            at = may & (space == index)
+            mask[topology[at], feature[at]] = True
+    return masks
+
+
+def _may_fit(
+    problem: Problem,
+    prices: Prices,
+    spaces: Sequence[BackendSpace],
+    at: tuple[IntArray, IntArray, IntArray],
+    caps: Caps,
+) -> BoolArray:
+    rows = priced_rows(problem, prices, spaces, *at)
     memory = prices.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk)
     memory = caps.bounded(memory).at_instants(GROWING)
     need = least_memory(memory, rows.strategy, layer_counts(problem.job), rows.fixed, rows.offloads)
     host = host_need(problem, rows, memory, problem.job.pool.gpus_per_node)
-    may = (need <= memory.capacity) & (host <= memory.host_capacity)
-    for index, mask in enumerate(masks):
-        at = may & (rows.space == index)
-        mask[rows.topology[at], rows.feature[at]] = True
-    return masks
+    may: BoolArray = (need <= memory.capacity) & (host <= memory.host_capacity)
+    return may
 
 
 def _smallest(space: BackendSpace) -> IntArray:

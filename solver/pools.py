@@ -21,17 +21,17 @@ from solver import verify as _verify
 from solver.arrangement import PARTS, Arrangement, Use, arrangements, part_of_pools
 from solver.bounds.pools import arrangement_floor, device_bytes, device_ticks
 from solver.caps import Caps, caps
-from solver.dominance import Pruning, reduced
+from solver.dominance import Pruning
 from solver.errors import LimitReached
 from solver.feasibility import ANY
 from solver.incumbent import Incumbent, beaten
 from solver.objectives import Objective, objective, objectives
 from solver.problem import Pricing, Problem, Progress
 from solver.rows import Prices, no_time, prices
-from solver.run import Achieved, Run, counted_in, restated
+from solver.run import Achieved, Run, restated
 from solver.search import infeasible, solution_of, unproven
 from solver.solution import Candidates, Solution
-from solver.space import BackendSpace, spaces
+from solver.space import BackendSpace
 from solver.standing import Counters, Open, Standing
 from solver.ties import plainest_layout, simplest, within
 
@@ -117,9 +117,8 @@ class _Pools:
         assert part.arrangement is not None
         use = part.arrangement.use
         if use not in self.known:
-            self.known[use] = reduced(part, spaces(part), self.pruning)
             run = self.run(part)
-            counted_in(run, self.known[use])
+            self.known[use] = run.rows(part)
             self.raw, self.legal = self.raw + run.raw, self.legal + run.legal
         return self.known[use]
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from solver.best_first import search
-from solver.caps import Caps
-from solver.dominance import Pruning
+from solver.caps import Caps, caps
+from solver.ceilings import below_ceilings
+from solver.dominance import Pruning, reduced
 from solver.incumbent import Incumbent
 from solver.objectives import Objective
 from solver.problem import Problem, Progress
 from solver.rows import Prices
-from solver.space import BackendSpace
+from solver.space import BackendSpace, spaces
 from solver.standing import Counters, Question, Standing
 
 
@@ -26,6 +27,15 @@ class Run:
     counters: Counters = field(default_factory=Counters)
     raw: int = 0
     legal: int = 0
+
+    def rows(self, problem: Problem, pruning: Pruning | None = None) -> tuple[BackendSpace, ...]:
+        """The rows of a problem that no reduction drops, counted before any is priced."""
+        pruning = pruning or self.pruning
+        legal = reduced(problem, spaces(problem), pruning)
+        counted = self.counters.candidates(legal)
+        self.raw += counted.raw
+        self.legal += counted.legal
+        return below_ceilings(problem, self.prices, legal, caps(problem)) if pruning.ceilings else legal
 
     def search(
         self,
@@ -62,10 +72,3 @@ class Achieved:
 def restated(goal: Objective, found: Incumbent) -> Incumbent:
     """The incumbent valued by the next objective."""
     return replace(found, value=goal.value(found.strategy, found.cost))
-
-
-def counted_in(run: Run, legal: Sequence[BackendSpace]) -> None:
-    """Add the sizes of spaces that a run looks at."""
-    counted = run.counters.candidates(legal)
-    run.raw += counted.raw
-    run.legal += counted.legal

@@ -10,16 +10,16 @@ import numpy as np
 from solver import verify as _verify
 from solver.alternatives import alternatives
 from solver.caps import Caps, caps
-from solver.dominance import Pruning, reduced
+from solver.dominance import Pruning
 from solver.errors import LimitReached
 from solver.inner import parameters
 from solver.objectives import Objective, objectives
 from solver.part import worth_asking
 from solver.problem import Pricing, Problem, Progress
 from solver.rows import prices
-from solver.run import Achieved, Run, counted_in, restated
+from solver.run import Achieved, Run, restated
 from solver.solution import Candidates, ObjectiveValue, Solution
-from solver.space import BackendSpace, of_count, spaces
+from solver.space import BackendSpace, of_count
 from solver.standing import Standing
 from solver.ties import plainest_layout, simplest, within
 
@@ -99,18 +99,16 @@ def _first(run: Run, chain: Sequence[Objective]) -> tuple[tuple[BackendSpace, ..
     """The first objective over the whole space; fewest devices by ascending count: step time is not monotone in it."""
     problem = run.problem
     if chain[0].name != "gpus":
-        legal = reduced(problem, spaces(problem), run.pruning)
+        legal = run.rows(problem)
         found = run.search(chain[0], caps(problem), legal, last=len(chain) == 1)
-        counted_in(run, legal)
         legal, found = _or_a_part(run, chain, legal, found)
         values = [] if found.incumbent is None else [Achieved(chain[0], found.incumbent.value, found.bound)]
         return legal, values, found
     legal, last = (), None
     for count in sorted(int(n) for n in problem.resolved_domains["gpus"] or ()):
         domains = problem.domains.with_values(gpus=(count,))
-        legal = reduced(problem, spaces(replace(problem, domains=domains)), run.pruning)
+        legal = run.rows(replace(problem, domains=domains))
         last = run.search(chain[0], caps(problem), legal)
-        counted_in(run, legal)
         if last.incumbent is not None:
             bound = None if run.counters.exhausted else Fraction(1)
             return legal, [Achieved(chain[0], last.incumbent.value, bound)], last
@@ -126,8 +124,7 @@ def _or_a_part(
     if not counts:
         return whole, found
     asked = replace(problem, domains=problem.domains.with_values(gpus=counts))
-    part = reduced(asked, spaces(asked), run.pruning)
-    counted_in(run, part)
+    part = run.rows(asked)
     at = (*(replace(space, legal=np.zeros_like(space.legal)) for space in whole), *part)
     again = run.search(chain[0], caps(problem), at, best, len(chain) == 1)
     found = replace(found, bound=again.bound) if again.incumbent is best else again

@@ -7,7 +7,6 @@ from fractions import Fraction
 import numpy as np
 
 from solver.caps import Caps, caps
-from solver.dominance import reduced
 from solver.incumbent import Incumbent
 from solver.layout import cost
 from solver.objectives import Objective
@@ -16,7 +15,7 @@ from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT
 from solver.run import Achieved, Run
 from solver.simplicity import simplicity
-from solver.space import BackendSpace, spaces
+from solver.space import BackendSpace
 from solver.standing import Standing
 
 
@@ -62,7 +61,7 @@ def _tolerated(
         most = counted * (1 + Fraction(problem.objective_tolerance))
         counts = [int(n) for n in problem.resolved_domains["gpus"] or () if int(n) <= most]
         problem = replace(problem, domains=problem.domains.with_values(gpus=counts))
-    return reduced(problem, spaces(problem), replace(run.pruning, accumulation=False)), None
+    return run.rows(problem, replace(run.pruning, accumulation=False)), None
 
 
 def simplest(

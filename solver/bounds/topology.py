@@ -26,11 +26,16 @@ _COMPUTE = (
 
 
 def topology_floors(
-    problem: Problem, prices: Prices, spaces: Sequence[BackendSpace], weights: Callable[[Strategy], FloatArray]
+    problem: Problem,
+    prices: Prices,
+    spaces: Sequence[BackendSpace],
+    weights: Callable[[Strategy], FloatArray],
+    most: Callable[[Strategy], FloatArray] | None = None,
 ) -> FloatArray:
-    """Lower bound on the objective of every topology; infinite where no feature set is legal. (T,)
+    """Lower bound on the objective of every topology; infinite where no feature set is legal or keeps the limits. (T,)
 
-    `weights`: what a tick of v times the step is worth in a row, whatever its features.
+    `weights`: what a tick of v times the step is worth in a row, whatever its features. `most`: how many ticks it may
+    be, whatever its features.
     """
     where, owner, topology, feature = _candidates(spaces)
     strategy = lightest(strategies(spaces, owner, topology, feature))
@@ -40,6 +45,8 @@ def topology_floors(
     fixed = ((v > 1) & (problem.job.model.num_hidden_layers % pp == 0)) | (pp == 1) | even[owner]
     none = np.zeros(len(owner), dtype=bool)
     bound = lower_bounds(problem, times, strategy, layer_counts(problem.job), fixed, none, tail=False)
+    if most is not None:
+        bound = np.where(bound <= most(strategy), bound, np.inf)
     floors = np.full(sum(space.size for space in spaces), np.inf)
     np.minimum.at(floors, where, bound * weights(strategy))
     return floors
