@@ -32,7 +32,13 @@ def below_ceilings(
     few = sum(int(np.count_nonzero(space.legal)) for space in spaces) < MANY
     if batch.min == batch.max or few or problem.arrangement is not None or not caps.device_memory:
         return tuple(spaces)
-    return tuple(_below(problem, prices, space, caps) if space.size else space for space in spaces)
+    return tuple(_below(problem, prices, space, caps) if space.size else space for space in map(_alive, spaces))
+
+
+def _alive(space: BackendSpace) -> BackendSpace:
+    """A space without the topologies that have no row left."""
+    some = space.legal.any(axis=1)
+    return replace(space, topologies={key: c[some] for key, c in space.topologies.items()}, legal=space.legal[some])
 
 
 def _below(problem: Problem, prices: Prices, space: BackendSpace, caps: Caps) -> BackendSpace:
@@ -49,12 +55,17 @@ def _below(problem: Problem, prices: Prices, space: BackendSpace, caps: Caps) ->
     least, largest = np.minimum.reduceat(size[order], first), np.maximum.reduceat(size[order], first)
     probes = {key: column[order][first] for key, column in t.items()}
     probes["gradient_accumulation_steps"] = np.minimum.reduceat(steps[order], first)
-    ceiling = np.full(asked.shape, np.iinfo(np.int64).max)
-    tried = least
-    while (asked := asked & (tried <= largest)[:, None]).any():
+    fitting, doublings = asked, np.zeros(asked.shape, dtype=np.int8)
+    for k in range(64):
+        tried = least << k
+        asked = fitting & (tried <= largest)[:, None]
+        if not asked.any():
+            break
         at = replace(space, topologies=probes | {"micro_batch_size": tried}, legal=asked)
         fits = hopeful(problem, prices, (at,), caps)[0]
-        ceiling = np.where(asked & ~fits, tried[:, None], ceiling)
-        asked, tried = fits, 2 * tried
-    kept: BoolArray = space.legal & (size[:, None] < ceiling[group])
-    return replace(space, legal=kept)
+        fitting = fitting & (fits | ~asked)
+        doublings += fitting
+    # A size is at least its group's least doubled so often; small integers, as there is one for every row.
+    doubled = (np.frexp(size // least[group])[1] - 1).astype(np.int8)
+    kept: BoolArray = space.legal & (doubled[:, None] < doublings[group])
+    return _alive(replace(space, legal=kept))

@@ -19,7 +19,7 @@ from solver.feasibility import feasible
 from solver.problem import Limits, Problem
 from solver.rows import may_fit, priced_rows, prices, with_memory
 from solver.search import solve
-from solver.space import every_topology, rows_of, spaces
+from solver.space import BackendSpace, BoolArray, every_topology, rows_of, spaces
 from tests.oracle.instances import instance
 from tests.scale import scaled
 
@@ -40,11 +40,19 @@ def ranged(seed: int, objective: str = "throughput") -> Problem:
     return replace(problem, limits=Limits(max_memory_bytes=int(leanest.value * (1.02 + seed % 3 / 5))))
 
 
+def _restored(space: BackendSpace, kept: BackendSpace) -> BoolArray:
+    """The rows of a reduced space in their places of the whole one."""
+    keys = [list(zip(*(c.tolist() for c in at.topologies.values()), strict=True)) for at in (space, kept)]
+    place, legal = {key: i for i, key in enumerate(keys[0])}, np.zeros_like(space.legal)
+    legal[[place[key] for key in keys[1]]] = kept.legal
+    return legal
+
+
 def dropped(problem: Problem) -> tuple[int, int]:
     """How many rows are left out, and how many of a sample of them pass the memory test after all."""
     at = reduced(problem, spaces(problem), Pruning())
     kept = ceilings.below_ceilings(problem, prices(None), at, caps(problem))
-    out = tuple(replace(a, legal=a.legal & ~k.legal) for a, k in zip(at, kept, strict=True))
+    out = tuple(replace(a, legal=a.legal & ~_restored(a, k)) for a, k in zip(at, kept, strict=True))
     space, topology, feature = rows_of(out, *every_topology(out))
     if not len(space):
         return 0, 0
