@@ -21,6 +21,7 @@ from cost_models.arrays import FloatArray
 from solver.bounds.batch import Batch, windows
 from solver.bounds.ways import Way, modes, working
 from solver.layout import ALL_OR_NONE, SAME_COUNT
+from solver.space import BoolArray
 
 SLACK = 1e-9
 """Rounding of floats may not lift a bound, nor may that of memory times a steep price."""
@@ -31,89 +32,92 @@ def given_bound(batch: Batch, way: Way) -> FloatArray:
     stages = _Stages.of(batch, way)
     bound = np.full(len(batch), -np.inf)
     for price in stages.prices():
-        bound = np.maximum(bound, stages.step(price).max(axis=(1, 2)))
+        bound = np.maximum(bound, stages.step(price).max(axis=(0, 2)))
     bound = bound - SLACK * np.abs(bound)
     return np.where(stages.fits, bound, np.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stages:
-    """Given stages with the modes that a way allows."""
+    """Given stages with the modes that a way allows.
+
+    Kinds and instants are few: as leading axes they leave long runs of numbers to each operation.
+    """
 
     batch: Batch
-    counts: FloatArray  # (S, J)
-    time: FloatArray  # (n, P, 1, J, R)
-    memory: FloatArray  # (n, S, I, J, R)
-    room: FloatArray  # (n, S, I)
+    counts: FloatArray  # (J, 1, 1, S)
+    time: FloatArray  # (R, J, 1, n, P)
+    memory: FloatArray  # (R, J, I, n, S)
+    room: FloatArray  # (I, n, S)
+    beside: FloatArray
+    """What the step takes beside its slowest stage: the other stages, and the work after the last. (n, S)"""
+    offload: FloatArray  # (J, 1, n, P)
+    saving: FloatArray  # (J, 1, n, P)
 
     @classmethod
     def of(cls, batch: Batch, way: Way) -> "_Stages":
         """Those of a batch."""
-        allowed, memory = list(modes(way)), batch.memory
+        allowed, memory, time = list(modes(way)), batch.memory, batch.time
+        counts = windows(batch.shape).counts[:, 0]
+        plain = time.stage + (counts * time.layer[..., allowed].min(axis=-1)).sum(axis=-1)
+        tail = time.stage_tail + (counts * time.layer_tail).sum(axis=-1) + time.fixed[:, None]
+        room = memory.capacity[..., None] - memory.constant - working(batch, way)
         return cls(
             batch,
-            windows(batch.shape).counts[:, 0],
-            batch.time.layer[:, :, None][..., allowed],
-            memory.layer[..., allowed],
-            memory.capacity[..., None] - memory.constant - working(batch, way),
+            counts.T[:, None, None],
+            np.ascontiguousarray(time.layer[..., allowed].transpose(3, 2, 0, 1))[:, :, None],
+            np.ascontiguousarray(memory.layer[..., allowed].transpose(4, 3, 2, 0, 1)),
+            np.ascontiguousarray(np.moveaxis(room, -1, 0)),
+            plain.sum(axis=1)[:, None] - plain + batch.shape.virtual * tail,
+            np.moveaxis(time.layer_offload, -1, 0)[:, None],
+            np.moveaxis(memory.offload_saving, -1, 0)[:, None],
         )
 
     @property
     def steps(self) -> FloatArray:
-        """How often the slowest stage counts. (n, 1, 1)"""
-        return (self.batch.slope + 1)[:, None, None]
+        """How often the slowest stage counts. (n, 1)"""
+        return (self.batch.slope + 1)[:, None]
 
     @property
-    def fits(self) -> FloatArray:
-        """Whether the leanest layers fit, with all offloaded that may be. (n,) bool"""
-        least = (self.counts[:, None] * self.memory.min(axis=-1)).sum(axis=-1)
+    def fits(self) -> BoolArray:
+        """Whether the leanest layers fit, with all offloaded that may be. (n,)"""
+        least = (self.counts * self.memory.min(axis=0)).sum(axis=0)
         if self.batch.shape.offloads:
-            least = least - (self.counts * self.batch.memory.offload_saving).sum(axis=-1)[..., None]
-        return np.asarray((least <= self.room).all(axis=(1, 2)))
+            least = least - (self.counts * self.saving).sum(axis=0)
+        return np.asarray((least <= self.room).all(axis=(0, 2)))
 
     def prices(self) -> Iterator[FloatArray]:
-        """Prices of memory at which two ways to spend it on a layer cost the same. (n, S, I)"""
+        """Prices of memory at which two ways to spend it on a layer cost the same. (I, n, S)"""
         yield np.zeros(self.room.shape)
-        kinds, allowed = self.memory.shape[-2:]
+        allowed, kinds = self.memory.shape[:2]
         for kind in range(kinds):
             for more in range(allowed):
                 for less in range(more):
-                    saved = self.memory[..., kind, less] - self.memory[..., kind, more]
-                    added = self.time[..., kind, more] - self.time[..., kind, less]
-                    yield _rate(added, saved)
+                    saved = self.memory[less, kind] - self.memory[more, kind]
+                    yield _rate(self.time[more, kind] - self.time[less, kind], saved)
             if self.batch.shape.offloads:
-                added = self.batch.shape.virtual * self.batch.time.layer_offload[:, :, None, kind]
-                saved = self.steps * self.batch.memory.offload_saving[:, :, None, kind]
-                yield np.broadcast_to(_rate(added, saved), self.room.shape)
+                yield _rate(self.batch.shape.virtual * self.offload[kind], self.steps * self.saving[kind])
 
     def step(self, price: FloatArray) -> FloatArray:
-        """The bound at this price, by the stage and instant that it looks at. (n, S, I)"""
-        batch, v = self.batch, self.batch.shape.virtual
-        each = price[..., None]
-        priced = (self.time[..., r] + each * self.memory[..., r] for r in range(self.memory.shape[-1]))
-        layers = functools.reduce(np.minimum, priced)
+        """The bound at this price, by the stage and instant that it looks at. (I, n, S)"""
+        layers = functools.reduce(np.minimum, (t + price * m for t, m in zip(self.time, self.memory, strict=True)))
         room = self.room + SLACK * np.abs(self.room)
-        stage = batch.time.stage[:, :, None] + (self.counts[:, None] * layers).sum(axis=-1) - price * room
-        plain = batch.time.stage + (self.counts * self.time[:, :, 0].min(axis=-1)).sum(axis=-1)
-        tail = batch.time.stage_tail + (self.counts * batch.time.layer_tail).sum(axis=-1) + batch.time.fixed[:, None]
-        others = plain.sum(axis=1)[:, None] - plain
-        result: FloatArray = self.steps * stage + (others + v * tail)[..., None] + self._moving(price)
+        stage = self.batch.time.stage + (self.counts * layers).sum(axis=0) - price * room
+        result: FloatArray = self.steps * stage + self.beside + self._moving(price)
         return result
 
     def _moving(self, price: FloatArray) -> FloatArray | float:
-        """What offloading adds at the least: memory that it frees counts at the price. (n, S, I)"""
-        shape, time, memory = self.batch.shape, self.batch.time, self.batch.memory
+        """What offloading adds at the least: memory that it frees counts at the price. (I, n, S)"""
+        shape = self.batch.shape
         if not shape.offloads:
             return 0.0
-        each = shape.virtual * time.layer_offload[:, :, None] - self.steps[..., None] * (
-            price[..., None] * memory.offload_saving[:, :, None]
-        )
+        each = shape.virtual * self.offload - self.steps * (price * self.saving)
         if shape.offload == ALL_OR_NONE:
-            whole: FloatArray = (self.counts[:, None] * each).sum(axis=-1)
+            whole: FloatArray = (self.counts * each).sum(axis=0)
             return whole
         fewest = 1.0 if shape.offload == SAME_COUNT or shape.stages == 1 else 0.0
-        some: FloatArray = (self.counts[:, None] * np.minimum(each, 0)).sum(axis=-1)
-        some = some + fewest * np.maximum(each.min(axis=-1), 0)
+        some: FloatArray = (self.counts * np.minimum(each, 0)).sum(axis=0)
+        some = some + fewest * np.maximum(each.min(axis=0), 0)
         return some
 
 

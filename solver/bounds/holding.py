@@ -14,6 +14,7 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from solver.space import BoolArray
 
 SLACK = 1e-9
 """Rounding of floats may not rule out a row."""
+
+Price = FloatArray | float
 
 
 def somehow(batch: Batch, limit: FloatArray) -> BoolArray:
@@ -63,18 +66,29 @@ def within(batch: Batch, limit: FloatArray, way: Way, level: Level) -> BoolArray
     count, row = np.nonzero(left >= batch.slope * np.ceil(total / batch.shape.stages))
     found = np.zeros(len(batch), dtype=bool)
     if len(row):
-        holding = _Holding(batch.take(row), way.counting(counts[count]), level)
+        holding = _Holding.of(batch.take(row), way.counting(counts[count]), level)
         found[row[holding.enough(left[count, row])]] = True
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """How many layers each stage can hold under one way and level."""
+    """How many layers each stage can hold under one way and level.
+
+    Kinds and instants are few: as leading axes they leave long runs of numbers to each operation.
+    """
 
     batch: Batch
     way: Way
     level: Level
+    time: FloatArray  # (R, J, 1, n, P)
+    memory: FloatArray  # (R, J, I, n, S)
+
+    @classmethod
+    def of(cls, batch: Batch, way: Way, level: Level) -> Self:
+        """That of a batch."""
+        time, memory = batch.time.layer.transpose(3, 2, 0, 1), batch.memory.layer.transpose(4, 3, 2, 0, 1)
+        return cls(batch, way, level, np.ascontiguousarray(time)[:, :, None], np.ascontiguousarray(memory))
 
     @property
     def _count(self) -> FloatArray:
@@ -91,65 +105,67 @@ class _Holding:
         least = self._count if shape.kinds == 1 else 0.0
         most = np.where(most >= least - SLACK, most * (1 + SLACK) + SLACK, -np.inf)
         held = np.floor(most) if shape.kinds == 1 else most
-        return np.asarray(held.sum(axis=1) >= value @ counts_of(shape))
+        return np.asarray(held.sum(axis=1) >= counts_of(shape) @ value)
 
     def _room(self) -> FloatArray:
-        """Memory left for layers, with the optimizer states of as many offloaded as the level allows. (n, S, I)"""
+        """Memory left for layers, with the optimizer states of as many offloaded as the level allows. (I, n, S)"""
         memory = self.batch.memory
         freed = self.batch.shape.num_layers if self.level.everything else self.level.high
         saved = freed * memory.offload_saving.max(axis=-1)
-        room: FloatArray = (memory.capacity + saved)[..., None] - memory.constant - working(self.batch, self.way)
-        return room
+        room = (memory.capacity + saved)[..., None] - memory.constant - working(self.batch, self.way)
+        return np.ascontiguousarray(np.moveaxis(room, -1, 0))
 
     def _most(self, time: FloatArray, room: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Layers of the most frequent kind that each stage holds at most; what each kind counts. (n, S), (n, J)"""
+        """Layers of the most frequent kind that each stage holds at most; what each kind counts. (n, S), (J, n)"""
         kinds = self.batch.shape.kinds
         most = np.full(time.shape, np.inf)
-        value = np.ones((*time.shape, kinds))
+        value = np.ones((kinds, *time.shape))
         for y, z in self._prices():
             costs, extra = self._costs(y, z)
+            major = costs[self._major]
             with np.errstate(divide="ignore", invalid="ignore"):
-                bound = (y * time[:, :, None] + z * room + extra) / costs[..., self._major]
-            bound = np.where(costs[..., self._major] > 0, bound, np.inf)
-            at = bound.argmin(axis=2)[:, :, None]
-            least = np.take_along_axis(bound, at, axis=2)[:, :, 0]
-            better = least < most
-            most = np.where(better, least, most)
-            if kinds > 1:
-                chosen = np.take_along_axis(costs, at[..., None], axis=2)[:, :, 0]
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    relative = chosen / chosen[..., self._major, None]
-                value = np.where(better[..., None], relative, value)
-        return most, value.min(axis=1)
+                bounds = np.where(major > 0, (_priced(y, z, time, room) + extra) / major, np.inf)
+                relative = costs / major if kinds > 1 else costs
+            for instant, bound in enumerate(bounds):
+                # Of no use where the price is nothing and the time without end.
+                better = bound < most
+                most = np.where(better, bound, most)
+                value = np.where(better, relative[:, instant], value) if kinds > 1 else value
+        return most, value.min(axis=2)
 
     @property
     def _major(self) -> int:
         return int(counts_of(self.batch.shape).argmax())
 
-    def _prices(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Prices of time and memory. (n, S, I)"""
-        memory = self.batch.memory.layer[..., self._major, :]
-        zero, one = np.zeros(memory.shape[:-1]), np.ones(memory.shape[:-1])
-        yield one, zero
-        yield zero, one
-        time = self.batch.time.layer[:, :, self._major]
+    def _prices(self) -> Iterator[tuple[Price, Price]]:
+        """Prices of time and memory: of one of them alone, then those at which two modes cost the same. (I, n, S)"""
+        yield 1.0, 0.0
+        yield 0.0, 1.0
+        time, memory = self.time[:, self._major], self.memory[:, self._major]
         for less, more in itertools.combinations(modes(self.way), 2):
-            saved = memory[..., less] - memory[..., more]
-            added = np.broadcast_to((time[..., more] - time[..., less])[..., None], saved.shape)
-            yield np.maximum(saved, 0), np.maximum(added, 0)
+            yield np.maximum(memory[less] - memory[more], 0), np.maximum(time[more] - time[less], 0)
 
-    def _costs(self, y: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Cost of a layer by kind at these prices; what the stage's recomputed layers add. (n, S, I, J), (n, S, I)"""
-        time, memory = self.batch.time.layer[:, :, None], self.batch.memory.layer
+    def _costs(self, y: Price, z: Price) -> tuple[FloatArray, FloatArray | float]:
+        """Cost of a layer by kind at these prices; what the stage's recomputed layers add. (J, I, n, S), (I, n, S)
+
+        At a price of time alone one instant stands for all, and one stage for those of a pool.
+        """
 
         def cost(mode: int) -> FloatArray:
-            priced: FloatArray = y[..., None] * time[..., mode] + z[..., None] * memory[..., mode]
-            return priced
+            return _priced(y, z, self.time[mode], self.memory[mode])
 
         by_kind = functools.reduce(np.minimum, map(cost, modes(self.way)))
         if self.way.kind != "count":
-            return by_kind, np.zeros(y.shape)
+            return by_kind, 0.0
         # The number of recomputed layers is given; its price makes them cost as much as the others.
         full = cost(FULL)
-        given = by_kind[..., self._major] - full[..., self._major]
-        return np.minimum(by_kind, full + given[..., None]), self._count[..., None] * given
+        given = by_kind[self._major] - full[self._major]
+        return np.minimum(by_kind, full + given), self._count * given
+
+
+def _priced(y: Price, z: Price, time: FloatArray, memory: FloatArray) -> FloatArray:
+    """What time and memory cost together; of one alone, in no larger a shape than it has."""
+    if isinstance(y, float) or isinstance(z, float):
+        return time if y else memory
+    priced: FloatArray = y * time + z * memory
+    return priced
