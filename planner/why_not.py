@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cost_models.errors import BrokenRule
 from planner.plan import Plan
 from planner.prediction import rounded
 
@@ -12,8 +13,19 @@ _NEXT: Final = re.compile(r",(?=\s*[A-Za-z_][\w.]*\s*=)")
 
 
 def pins(choice: str) -> list[str]:
-    """The single choices of `tensor_parallel=8,zero_stage=3`; commas inside a value stay."""
-    return [part.strip() for part in _NEXT.split(choice)]
+    """The single choices of `tensor_parallel=8,zero_stage=3`; commas inside a value stay.
+
+    Raises:
+        BrokenRule: a key is pinned twice.
+    """
+    parts = [part.strip() for part in _NEXT.split(choice)]
+    stated: dict[str, str] = {}
+    for part in parts:
+        key = part.partition("=")[0].strip().removeprefix("constraints.")
+        if key in stated:
+            raise BrokenRule(f"--why-not {choice!r} pins {key} twice: {stated[key]!r} and {part!r}")
+        stated[key] = part
+    return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """From a file and flags to a request. Flags win over the file, `--set` over both."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -88,7 +88,7 @@ def with_flags(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def request_data(
-    file: Path | None, flags: Mapping[str, Any], settings: list[str] | None, *, decisions: str
+    file: Path | None, flags: Mapping[str, Any], settings: list[str] | None, *, decisions: str, pins: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The request as plain data.
 
@@ -97,6 +97,7 @@ def request_data(
         flags: what the flags state, by name; None where a flag is not given.
         settings: the `--set KEY=VALUE`s.
         decisions: where a bare decision of `--set` goes: `constraints` for a plan, `configuration` for an estimate.
+        pins: the `KEY=VALUE`s of a `--why-not`, set last.
 
     Raises:
         SpecError: the file or a flag cannot be read.
@@ -123,6 +124,8 @@ def request_data(
             data[key] = names if len(names) > 1 else names[0]
     for item in settings or []:
         _set(data, item, decisions)
+    for item in pins:
+        _set(data, item, decisions, "--why-not")
     return inline_files(data, Path())
 
 
@@ -225,31 +228,33 @@ def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
     return nodes, gpus // nodes
 
 
-def _set(data: dict[str, Any], item: str, decisions: str) -> None:
+def _set(data: dict[str, Any], item: str, decisions: str, option: str = "--set") -> None:
     from planner.constraints import LIMITS, Constraints
     from planner.reading import read_yaml
     from planner.request import PlanRequest
 
     path, equals, text = item.partition("=")
     if not equals or not path.strip():
-        raise SpecError(f"--set {item!r} is not KEY=VALUE")
+        raise SpecError(f"{option} {item!r} is not KEY=VALUE")
     keys = path.strip().split(".")
     if keys == ["gpus"]:
         for limit in ("min_gpus", "max_gpus"):
-            _set(data, f"{limit}={text}", decisions)
+            _set(data, f"{limit}={text}", decisions, option)
         return
     if len(keys) == 1 and keys[0] not in PlanRequest.model_fields:
         keys.insert(0, "constraints" if keys[0] in ("oom_risk", *LIMITS) else decisions)
     if keys[0] == "constraints" and len(keys) > 1 and keys[1] not in Constraints.model_fields:
-        raise SpecError(f"--set {item!r}: {keys[1]} is no constraint; a dotted path names any other key of the request")
+        raise SpecError(
+            f"{option} {item!r}: {keys[1]} is no constraint; a dotted path names any other key of the request"
+        )
     place: Any = data
     for key in keys[:-1]:
         if isinstance(place, list) and key.isdigit() and int(key) < len(place):
             place = place[int(key)]
             continue
         if not isinstance(place, dict):
-            raise SpecError(f"--set {item!r}: {key} is not inside a mapping")
+            raise SpecError(f"{option} {item!r}: {key} is not inside a mapping")
         place = place.setdefault(key, {})
     if not isinstance(place, dict):
-        raise SpecError(f"--set {item!r}: {keys[-1]} is not inside a mapping")
-    place[keys[-1]] = read_yaml(f"value: {text}", f"--set {item!r}")["value"]
+        raise SpecError(f"{option} {item!r}: {keys[-1]} is not inside a mapping")
+    place[keys[-1]] = read_yaml(f"value: {text}", f"{option} {item!r}")["value"]

@@ -44,7 +44,7 @@ def plan_command(
     from planner.why_not import pins
 
     def request_with(pins: list[str]) -> dict[str, Any]:
-        return asked.request_data(file, flags, [*(settings or []), *pins], decisions="constraints")
+        return asked.request_data(file, flags, settings, decisions="constraints", pins=pins)
 
     from planner.exporters import exporter
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from cost_models.errors import BrokenRule, SpecError
 from planner.cli import main
+from planner.cli.asked import request_data
 from planner.planning import plan
 from planner.request import PlanRequest
 from planner.why_not import against, pins
@@ -101,3 +103,15 @@ def test_a_number_of_gpus_is_a_choice(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_degree_that_divides_no_devices_is_forbidden_for_that(capsys: pytest.CaptureFixture[str]) -> None:
     document, _ = asked("pipeline_parallel=3", capsys)
     assert "no way to split the devices and the batch has these values" in document["against"][0]["forbidden"]
+
+
+@pytest.mark.parametrize("choice", ["zero_stage=1,zero_stage=3", "zero_stage=1, constraints.zero_stage=3"])
+def test_a_key_pinned_twice_is_refused_with_both_values(choice: str) -> None:
+    with pytest.raises(BrokenRule, match=r"pins zero_stage twice: 'zero_stage=1' and '.*zero_stage=3'"):
+        pins(choice)
+
+
+@pytest.mark.parametrize("choice", ["tensor_paralel=2", "tensor_parallel"])
+def test_an_error_names_the_option_that_was_given(choice: str) -> None:
+    with pytest.raises(SpecError, match=f"^--why-not '{choice}'"):
+        request_data(None, {}, None, decisions="constraints", pins=pins(choice))
