@@ -123,6 +123,21 @@ class CertifiedModel(Spec):
         return zlib.decompressobj().decompress(base64.b64decode(self.protobuf, validate=True), MAX_BYTES)
 
 
+class CertifiedArrangement(Spec):
+    """One way to use several pools, and why nothing in it contradicts the claim."""
+
+    pools: tuple[tuple[int, int], ...]
+    """Pool and devices, along the pipeline."""
+    floor_seconds: float
+    """Time of one sequence at the least, all devices computing all along."""
+    ruled_out: tuple[str, ...]
+    """Questions that the floor or the number of devices answers alone."""
+    row_sets: tuple[RowSet, ...]
+    pruned_by: tuple[CertifiedQuestion, ...]
+    """The other questions."""
+    models: tuple[CertifiedModel, ...]
+
+
 class Certified(Spec):
     """All that is proven; an equal question and answer give an equal one, byte for byte."""
 
@@ -135,6 +150,13 @@ class Certified(Spec):
     argument_names: tuple[str, ...]
     pruned_by: tuple[CertifiedQuestion, ...]
     models: tuple[CertifiedModel, ...]
+    arrangements: tuple[CertifiedArrangement, ...] = ()
+    """Of several pools; empty where there is one."""
+
+    @property
+    def every_model(self) -> tuple[CertifiedModel, ...]:
+        """With those of the arrangements."""
+        return (*self.models, *(model for one in self.arrangements for model in one.models))
 
 
 class Certificate(Spec):

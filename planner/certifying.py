@@ -2,7 +2,7 @@
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,7 @@ from cost_models.specs.configuration import Configuration
 from planner.certificate import (
     Certificate,
     Certified,
+    CertifiedArrangement,
     CertifiedLedger,
     CertifiedModel,
     CertifiedQuestion,
@@ -30,6 +31,7 @@ from planner.question import Question
 from planner.version import __version__
 
 if TYPE_CHECKING:
+    from solver.audit.answered import Answered, Model, Rows
     from solver.audit.proof import Proof
     from solver.problem import Problem
 
@@ -60,8 +62,6 @@ def issue(plan: Plan, calibration: Calibration) -> Certificate:
     """
     if (plan.optimality is None and plan.infeasibility is None) or plan.request.configuration is not None:
         raise BrokenRule("an estimate prices one configuration and proves nothing: only plans have certificates")
-    if len(plan.request.cluster.pools) > 1:
-        raise BrokenRule(f"a certificate is for one pool, cluster.pools lists {len(plan.request.cluster.pools)}")
     identity = identity_of(plan.request, calibration)
     if identity.request_hash != plan.provenance.request_hash:
         raise BrokenRule(
@@ -102,12 +102,16 @@ def _counts(plan: Plan, problem: "Problem") -> tuple[int, ...]:
 
 
 def _bounds(plan: Plan, problem: "Problem") -> tuple[Fraction, ...] | None:
+    from solver.audit.pools import arranged
     from solver.objectives import objectives
 
     if plan.optimality is None or (plan.status == "optimal" and not plan.request.objective_tolerance):
         return None
     stated = plan.optimality.certificate["objectives"]
-    chain = objectives(problem)
+    part = None if plan.configuration is None else arranged(problem, plan.configuration)
+    if part is None:
+        raise BrokenRule("the plan is not what it claims: its stages use the pools as no arrangement on offer does")
+    chain = objectives(part)
     return tuple(
         Fraction(entry["bound"] / goal.scale) * (1 - MARGIN) for goal, entry in zip(chain, stated, strict=True)
     )
@@ -117,10 +121,12 @@ def certified(
     problem: "Problem", configuration: Configuration | None, bounds: tuple[Fraction, ...] | None
 ) -> tuple[Certified, tuple[str, ...]]:
     """The proof of an answer as a certificate holds it, and what contradicts the answer."""
+    from solver.audit.arranged import prove_pools
     from solver.audit.grid import TICK, UNIT
     from solver.audit.proof import prove, rounding_units
 
-    proof = prove(problem, configuration, bounds)
+    several = len(problem.job.cluster.pools) > 1
+    proof = (prove_pools if several else prove)(problem, configuration, bounds)
     grid = Grid(
         tick_seconds=TICK,
         unit_bytes=UNIT,
@@ -146,42 +152,67 @@ def _written(problem: "Problem", configuration: Configuration | None, proof: "Pr
         ledger=None if configuration is None else ledger_of(problem, configuration),
         space=_space(problem, proof),
         argument_names=ARGUMENTS,
-        pruned_by=tuple(
-            CertifiedQuestion(
-                question=answer.question,
-                regions=tuple(
-                    CertifiedRegion(
-                        backend=r.backend,
-                        argument=r.argument,
-                        rows=r.rows,
-                        least_step_seconds=r.least_step_seconds,
-                        least_excess_bytes=r.least_excess_bytes,
-                    )
-                    for r in answer.regions
-                ),
-                arguments=base64.b64encode(answer.arguments).decode(),
+        pruned_by=_questions(proof.answers),
+        models=_models(proof.models),
+        arrangements=tuple(
+            CertifiedArrangement(
+                pools=one.parts,
+                floor_seconds=one.floor_seconds,
+                ruled_out=one.ruled_out,
+                row_sets=_row_sets(one.spaces),
+                pruned_by=_questions(one.answers),
+                models=_models(one.models),
             )
-            for answer in proof.answers
-        ),
-        models=tuple(
-            CertifiedModel(
-                purpose=m.purpose,
-                backend=m.backend,
-                row=m.row,
-                optimum=m.optimum,
-                protobuf=base64.b64encode(zlib.compress(m.text, 9)).decode(),
-            )
-            for m in proof.models
+            for one in proof.arrangements
         ),
     )
 
 
+def _questions(answers: Iterable["Answered"]) -> tuple[CertifiedQuestion, ...]:
+    return tuple(
+        CertifiedQuestion(
+            question=answer.question,
+            regions=tuple(
+                CertifiedRegion(
+                    backend=r.backend,
+                    argument=r.argument,
+                    rows=r.rows,
+                    least_step_seconds=r.least_step_seconds,
+                    least_excess_bytes=r.least_excess_bytes,
+                )
+                for r in answer.regions
+            ),
+            arguments=base64.b64encode(answer.arguments).decode(),
+        )
+        for answer in answers
+    )
+
+
+def _models(models: Iterable["Model"]) -> tuple[CertifiedModel, ...]:
+    return tuple(
+        CertifiedModel(
+            purpose=m.purpose,
+            backend=m.backend,
+            row=m.row,
+            optimum=m.optimum,
+            protobuf=base64.b64encode(zlib.compress(m.text, 9)).decode(),
+        )
+        for m in models
+    )
+
+
+def _row_sets(spaces: Iterable["Rows"]) -> tuple[RowSet, ...]:
+    return tuple(RowSet(backend=s.backend, rows=s.rows, sha256=s.sha256) for s in spaces)
+
+
 def _space(problem: "Problem", proof: "Proof") -> SpaceDefinition:
     domains: dict[str, Any] = dict(sorted(problem.resolved_domains.values.items()))
+    if proof.arrangements:
+        domains["gpus"] = sorted({sum(count for _, count in one.parts) for one in proof.arrangements})
     return SpaceDefinition(
         domains={key: None if values is None else tuple(values) for key, values in domains.items()},
         wishes=tuple(wish.text for wish in problem.requirements),
-        row_sets=tuple(RowSet(backend=s.backend, rows=s.rows, sha256=s.sha256) for s in proof.spaces),
+        row_sets=_row_sets(proof.spaces),
     )
 
 

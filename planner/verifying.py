@@ -99,8 +99,8 @@ def _checks(certificate: Certificate, text: str, calibration: Calibration) -> It
     )
     yield _check(
         "models",
-        f"CP-SAT finds again what {len(certificate.proof.models)} models claim",
-        _models(certificate.proof.models, again[0].models),
+        f"CP-SAT finds again what {len(certificate.proof.every_model)} models claim",
+        _models(certificate.proof.every_model, again[0].every_model),
     )
 
 
@@ -129,7 +129,8 @@ def _claim(certificate: Certificate) -> str:
     if not certificate.proof.values:
         return "has a better configuration"
     first = certificate.proof.values[0]
-    if certificate.status == "optimal":
+    weaker = certificate.bounds is not None and len(certificate.request.cluster.pools) > 1
+    if certificate.status == "optimal" and not weaker:
         return f"has a better configuration ({first.name} {first.value:.9g} {first.unit})"
     return f"is below the bound ({first.name}, {first.unit})"
 

@@ -86,7 +86,7 @@ def settle(question: Question, found: list[Discarded]) -> Iterator[str]:
             yield f"{question.name}: {part.backend} row {index} {row} is not discarded; layout {layout}"
 
 
-def nearest(question: Question, found: list[Discarded]) -> Iterator[Model]:
+def nearest(question: Question, found: list[Discarded], most: int = LAST_ROWS) -> Iterator[Model]:
     """Models of the rows nearest to the limits, and of all that CP-SAT settled: none has a solution."""
     looked = [
         (part.argument[a.index] != MODEL, a.floor / max(a.most_time, 1.0), part.backend, a.index, a)
@@ -96,7 +96,7 @@ def nearest(question: Question, found: list[Discarded]) -> Iterator[Model]:
     ]
     looked.sort(key=lambda entry: entry[:4])
     settled = sum(not by_path for by_path, *_ in looked)
-    for *_, asked in looked[: max(LAST_ROWS, settled)]:
+    for *_, asked in looked[: max(most, settled)]:
         yield _model(question, asked)
 
 

@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from cost_models.arrays import FloatArray, IntArray
-from cost_models.memory import memory_table
 from cost_models.schedule import spread
 from cost_models.specs.choices import RECOMPUTES, Backend
 from cost_models.strategy import Strategy
-from cost_models.time import communication_table, time_table
+from cost_models.time import communication_table
 from solver.audit.claim import Question
-from solver.audit.grid import UNIT, MemoryGrid, TimeGrid, kind_order, memory_grid, node_patterns, time_grid
+from solver.audit.grid import UNIT, MemoryGrid, TimeGrid, kind_order
 from solver.audit.paths import Layout, Unsettled, find
+from solver.audit.pools import memory_of, patterns, ranks_of_a_node, time_of
 from solver.audit.relaxation import Setting, host_floor, memory_floor, time_floor
 from solver.audit.row import Abilities, AuditRow, Share
 from solver.audit.space import Spaces
@@ -108,22 +108,19 @@ class _Chunk:
 
     def argue(self, at: IntArray, most_time: FloatArray, most_peak: FloatArray) -> None:
         """Time first, as its table is the cheaper one; memory for what is left; then layouts."""
-        job, out = self.problem.job, self.out
+        out = self.out
         strategy = out.rows.take(at)
-        time = time_grid(time_table(job, strategy, self.problem.calibration), self.stages)
+        time = time_of(self.problem, strategy, self.stages)
         floor = time_floor(time, self._setting(strategy, at))
         left = self._note(at, TIME, floor > most_time, floor, most_time)
         if not left.any():
             return
         at, strategy, time, floor = at[left], strategy.take(left), time.take(left), floor[left]
         most_time, most_peak = most_time[left], most_peak[left]
-        table = memory_table(job, strategy, self.problem.calibration, oom_risk=self.problem.oom_risk)
-        steps = np.asarray(strategy.gradient_accumulation_steps)
-        layers = job.model.num_hidden_layers
-        memory = _limited(memory_grid(table, self.stages, self.virtual, steps, layers), self.limit)
+        memory = _limited(memory_of(self.problem, strategy, self.stages, self.virtual), self.limit)
         room = np.minimum(memory.capacity.max(axis=1), most_peak)
         need = memory_floor(memory, self._setting(strategy, at))
-        host = host_floor(memory, np.asarray(strategy.world_size), job.pool.gpus_per_node)
+        host = host_floor(memory, ranks_of_a_node(self.problem, np.asarray(strategy.world_size)))
         rooms = memory.host_capacity.max(axis=1)
         left = self._note(at, MEMORY, need > room, need, room)
         left &= self._note(at, HOST, (host > rooms) & left, host, rooms)
@@ -198,7 +195,7 @@ def _limited(memory: MemoryGrid, limit: Caps) -> MemoryGrid:
 
 def _codes(problem: Problem, backend: Backend, rows: Strategy) -> dict[str, Any]:
     """What the back end can lay out in each row."""
-    facts = {**job_facts(problem.job), **{f.name: getattr(rows, f.name) for f in fields(Strategy)}}
+    facts = {**job_facts(problem.job, problem.pools), **{f.name: getattr(rows, f.name) for f in fields(Strategy)}}
     return layout_codes(backend, facts, len(rows))
 
 
@@ -213,7 +210,7 @@ def _audit_row(
 ) -> AuditRow:
     stages, virtual = int(strategy.pipeline_parallel), int(strategy.virtual_pipeline_stages)
     ranks = int(strategy.tensor_parallel * strategy.context_parallel * strategy.data_parallel)
-    patterns = node_patterns(ranks, stages, problem.job.pool.gpus_per_node)
+    loads = patterns(problem, ranks, stages)
     return AuditRow(
         time=time,
         memory=memory,
@@ -230,8 +227,8 @@ def _audit_row(
             needs_full=int(strategy.recompute_interval) > 1,
             modes=tuple(mode in limit.modes for mode in RECOMPUTES),  # type: ignore[arg-type]
         ),
-        patterns=patterns,
-        host_rooms=memory.host_capacity[0, np.argmax(patterns > 0, axis=1)],
+        patterns=loads,
+        host_rooms=memory.host_capacity[0, np.argmax(loads > 0, axis=1)],
         share=_share(problem, strategy, stages, virtual),
     )
 
@@ -242,10 +239,10 @@ def _share(problem: Problem, strategy: Strategy, stages: int, virtual: int) -> S
     if most is None:
         return None
     one = Strategy(**{f.name: np.array([getattr(strategy, f.name)]) for f in fields(Strategy)})
-    table = communication_table(problem.job, one, problem.calibration)
+    time = time_of(problem, one, stages, communication_table)
     layers, steps = problem.job.model.num_hidden_layers, int(strategy.gradient_accumulation_steps)
     ticks = (steps - 1 / virtual) * (layers + 1) + (layers + stages) / virtual + 2 * layers + 2
-    return Share(time=time_grid(table, stages), most=int(most * PARTS), rounding=int(virtual * ticks) + 1)
+    return Share(time=time, most=int(most * PARTS), rounding=int(virtual * ticks) + 1)
 
 
 def claimed_row(problem: Problem, backend: Backend, index: int, spaces: Spaces) -> Asked:
@@ -254,10 +251,8 @@ def claimed_row(problem: Problem, backend: Backend, index: int, spaces: Spaces) 
     strategy = spaces[backend].take([index])
     codes, one = _codes(problem, backend, strategy), strategy.row(0)
     stages, virtual = int(one.pipeline_parallel), int(one.virtual_pipeline_stages)
-    time = time_grid(time_table(problem.job, strategy, problem.calibration), stages)
-    table = memory_table(problem.job, strategy, problem.calibration, oom_risk=problem.oom_risk)
-    steps = np.asarray(strategy.gradient_accumulation_steps)
-    memory = _limited(memory_grid(table, stages, virtual, steps, problem.job.model.num_hidden_layers), limit)
+    time = time_of(problem, strategy, stages)
+    memory = _limited(memory_of(problem, strategy, stages, virtual), limit)
     return Asked(
         backend=backend,
         index=index,

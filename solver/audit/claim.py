@@ -28,6 +28,8 @@ class Best:
     row: int
     """Among the legal rows of its back end."""
     simplicity: int
+    turn: int = 0
+    """Place of its arrangement of pools among all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class Question:
     """Only rows of less simplicity are asked about."""
     as_simple_as: int | None = None
     """Only rows of this simplicity are asked about."""
+    turn: int = 0
+    """Place of the arrangement of pools that is asked about."""
 
     def limits(self, strategy: Strategy, caps: Caps) -> tuple[FloatArray, FloatArray]:
         """Most v times the step and most peak of every row that would contradict; negative where none could."""
@@ -73,6 +77,7 @@ class Question:
         score, best = simplicity(strategy), self.ties
         backend = np.asarray(strategy.backend)
         earlier = (backend < best.backend) | ((backend == best.backend) & (np.arange(n) < best.row))
+        earlier = earlier if self.turn == best.turn else np.full(n, self.turn < best.turn)
         result: FloatArray = (score < best.simplicity) | ((score == best.simplicity) & earlier)
         return result
 

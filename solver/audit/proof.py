@@ -50,6 +50,24 @@ class Proof:
     """Most by which the grid lengthens the step of any legal row."""
     contradictions: tuple[str, ...]
     """Rows that beat the claim, or that nothing discards; none when it is right."""
+    arrangements: tuple["ArrangementProof", ...] = ()
+    """Of several pools, each with its own spaces, answers and models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrangementProof:
+    """Why one arrangement of the pools has no configuration that contradicts the claim."""
+
+    parts: tuple[tuple[int, int], ...]
+    """Pool and devices, along the pipeline."""
+    floor_seconds: float
+    """Time of one sequence, at the least."""
+    ruled_out: tuple[str, ...]
+    """Questions that the floor or the number of devices answers alone."""
+    spaces: tuple[Rows, ...]
+    answers: tuple[Answered, ...]
+    """To the other questions."""
+    models: tuple[Model, ...]
 
 
 def place(configuration: Configuration, spaces: Spaces) -> Best | None:
@@ -81,13 +99,13 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
     best = None if configuration is None else place(configuration, spaces)
     chain, contradictions = objectives(problem), list[str]()
     if configuration is not None and best is None:
-        return _refuted(f"{configuration.backend.name}: the configuration is no legal row of the space")
+        return refuted(f"{configuration.backend.name}: the configuration is no legal row of the space")
     values: tuple[Value, ...] = ()
     models: list[Model] = []
     if configuration is not None and best is not None:
         row = claimed_row(problem, BACKENDS[best.backend], best.row, spaces)
-        exact = _exact(chain, row, parts(configuration))
-        models += _claimed(problem, chain, exact, row, parts(configuration), bounds)
+        exact = exact_values(chain, row, parts(configuration))
+        models += claimed_models(problem, chain, exact, row, parts(configuration), bounds)
         values = tuple(
             Value(name=goal.name, unit=goal.unit, exact=value, bound=bound, scale=goal.scale)
             for goal, value, bound in zip(chain, exact, bounds or exact, strict=True)
@@ -107,7 +125,7 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
         contradictions += settle(question, found)
         models += nearest(question, found)
         answers.append(answered(question, found))
-        longest = max([longest, *(_rounding(problem, part.rows) for part in found)])
+        longest = max([longest, *(rounding_of(problem, part.rows) for part in found)])
     return Proof(
         values=values,
         best=best,
@@ -119,7 +137,7 @@ def prove(problem: Problem, configuration: Configuration | None, bounds: tuple[F
     )
 
 
-def _exact(chain: tuple[Objective, ...], row: Asked, layout: tuple[Part, ...]) -> tuple[Fraction, ...]:
+def exact_values(chain: tuple[Objective, ...], row: Asked, layout: tuple[Part, ...]) -> tuple[Fraction, ...]:
     """Values of a layout on the grid."""
     time, peak = row.row.cost(layout)
     return tuple(
@@ -141,7 +159,7 @@ def _unattained(
         yield "no configuration reaches the bounds that the tolerance is counted from"
 
 
-def _claimed(
+def claimed_models(
     problem: Problem,
     chain: tuple[Objective, ...],
     exact: tuple[Fraction, ...],
@@ -177,11 +195,12 @@ def _limits(
     return time, peak
 
 
-def _refuted(why: str) -> Proof:
+def refuted(why: str) -> Proof:
+    """Nothing but what contradicts the claim."""
     return Proof(values=(), best=None, spaces=(), answers=(), models=(), rounding_seconds=0.0, contradictions=(why,))
 
 
-def _rounding(problem: Problem, rows: Strategy) -> float:
+def rounding_of(problem: Problem, rows: Strategy) -> float:
     """Most ticks that rounding up adds to a step: one for every coefficient and use (docs/what-is-proven.md)."""
     m, v = np.asarray(rows.gradient_accumulation_steps), np.asarray(rows.virtual_pipeline_stages)
     layers = problem.job.model.num_hidden_layers

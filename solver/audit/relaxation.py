@@ -37,13 +37,30 @@ def time_floor(time: TimeGrid, setting: Setting) -> FloatArray:
     any stage with the layers it must hold; the longest tail is no shorter than the mean.
     """
     stages = time.stage.shape[1]
-    fastest = time.layer[..., list(setting.modes)].min(axis=(1, 3))
+    fastest_of_stage = time.layer[..., list(setting.modes)].min(axis=3)
+    fastest = fastest_of_stage.min(axis=1)
     total = time.stage.sum(axis=1) + fastest @ setting.counts
-    slowest = np.maximum(total / stages, time.stage.max(axis=1) + setting.held(stages) * fastest.min(axis=1))
+    slowest = np.maximum(_shared(time, fastest_of_stage, setting.counts), total / stages)
+    slowest = np.maximum(slowest, time.stage.max(axis=1) + setting.held(stages) * fastest.min(axis=1))
     offload = np.where(setting.offloads[:, None, None], np.minimum(time.tail_offload, 0.0), 0.0)
     tail = (time.tail_stage.sum(axis=1) + (time.tail_layer + offload).min(axis=1) @ setting.counts) / stages
     slope = setting.virtual * setting.steps - 1
     result: FloatArray = slope * slowest + total + setting.virtual * (tail + time.fixed)
+    return result
+
+
+def _shared(time: TimeGrid, fastest: FloatArray, counts: FloatArray) -> FloatArray:
+    r"""Least time of the slowest stage when stages differ: each takes layers in proportion to its speed. (n,) [ticks]
+
+    With work u_j of a layer of kind j, a stage of U_s work takes t_s >= c_s + p_s U_s for p_s the least time of a unit:
+    the U_s sum up to U, so :math:`\max t \ge (U + \sum c_s / p_s) / \sum 1 / p_s`. A margin covers its divisions.
+    """
+    work = fastest.mean(axis=1)
+    pace = (fastest / np.maximum(work, 1.0)[:, None]).min(axis=2)
+    if (pace <= 0).any():
+        return np.zeros(len(work))
+    units = np.maximum(work, 1.0) @ counts
+    result: FloatArray = (units + (time.stage / pace).sum(axis=1)) / (1 / pace).sum(axis=1) * (1 - 1e-9)
     return result
 
 
@@ -66,7 +83,7 @@ def memory_floor(memory: MemoryGrid, setting: Setting) -> FloatArray:
     return result
 
 
-def host_floor(memory: MemoryGrid, ranks: IntArray, per_node: int) -> FloatArray:
-    """Least host memory of the fullest node: nothing offloaded. (n,) [KiB]"""
-    result: FloatArray = memory.host_stage.min(axis=1) * np.minimum(ranks, per_node)
+def host_floor(memory: MemoryGrid, ranks: IntArray) -> FloatArray:
+    """Least host memory of a node that hosts so many ranks: nothing offloaded. (n,) [KiB]"""
+    result: FloatArray = memory.host_stage.min(axis=1) * ranks
     return result

@@ -56,6 +56,7 @@ def _topologies(problem: Problem) -> Iterator[tuple[int, ...]]:
     """Degrees that make up an offered number of devices, with the batch splits that they leave."""
     domains, moe, split = problem.resolved_domains, problem.job.model.moe, _splits(problem)
     experts = 1 if moe is None else moe.num_experts
+    given = () if problem.arrangement is None else [count for _, count in problem.arrangement.parts]
 
     def factors(key: str, number: int) -> list[int]:
         offered = domains[key]
@@ -68,6 +69,8 @@ def _topologies(problem: Problem) -> Iterator[tuple[int, ...]]:
         for tp in factors("tensor_parallel", gpus):
             for cp in factors("context_parallel", gpus // tp):
                 for pp in factors("pipeline_parallel", gpus // tp // cp):
+                    if any(count % (gpus // pp) for count in given):
+                        continue  # a stage lives wholly in one pool
                     dp = gpus // tp // cp // pp
                     if domains["data_parallel"] is not None and dp not in domains["data_parallel"]:
                         continue
@@ -112,7 +115,7 @@ def _columns(rows: list[tuple[int, ...]], names: tuple[str, ...]) -> dict[str, A
 
 def legal_rows(problem: Problem, backend: Backend) -> Strategy:
     """Every row of a back end that no rule and no wish forbids, in the order of the row key."""
-    facts = job_facts(problem.job)
+    facts = job_facts(problem.job, problem.pools)
     topology = _columns(sorted(_topologies(problem)), TOPOLOGY)
     for wish in problem.requirements:
         if wish.key in topology:
@@ -144,3 +147,11 @@ def _obeying(require: Any, columns: dict[str, Any], facts: Any) -> dict[str, Any
     size = len(next(iter(columns.values())))
     kept = np.broadcast_to(np.asarray(require({**facts, **columns}), dtype=bool), (size,))
     return {key: column[kept] for key, column in columns.items()}
+
+
+def one_rank(problem: Problem, backend: int, sequences: int) -> Strategy:
+    """One rank with a micro-batch of so many sequences, with every feature on offer."""
+    feature = _columns(_features(problem), FEATURES)
+    one = np.ones(len(feature["zero_stage"]), dtype=np.int64)
+    columns = {name: one for name in TOPOLOGY if name != "gpus"} | {"micro_batch_size": sequences * one} | feature
+    return Strategy(backend=backend * one, **columns)
