@@ -1,6 +1,7 @@
 """Why there is no plan: what binds and by how much, the nearest miss, and single changes that were tried."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cost_models.calibration import Calibration
@@ -31,9 +32,13 @@ def explain_infeasible(
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """The parts of a plan whose status is infeasible."""
+    from solver.caps import caps
     from solver.conflicts import explain
+    from solver.refuted import Refuted
 
     told = report or _silent
+    problem = replace(problem, refuted=(refuted := Refuted()))
+    refuted.add(problem, caps(problem))
     told("infeasible; looking for the conflict")
     cause = explain(problem)
     miss = None

@@ -26,7 +26,7 @@ class Feasibility:
 
     configuration: Configuration | None
     legal: int
-    """Rows that the rules left."""
+    """Rows that the rules left of what was not refuted before."""
     proven: bool
     """False when the budget ran out without one."""
 
@@ -44,6 +44,11 @@ def feasible(problem: Problem, limit: Caps | None = None, pruning: Pruning = Pru
     if len(problem.job.cluster.pools) > 1 and problem.arrangement is None:
         return _over_pools(problem, limit)
     price, held = prices(None), limit or caps(problem)
+    if problem.refuted is not None:
+        left = problem.refuted.open(problem, held)
+        if left is None:
+            return Feasibility(configuration=None, legal=0, proven=True)
+        problem = left
     at = reduced(problem, spaces(problem), pruning)
     price = price if held.on_time else replace(price, time=no_time)
     legal = sum(int(space.legal.sum()) for space in at)
@@ -58,6 +63,8 @@ def feasible(problem: Problem, limit: Caps | None = None, pruning: Pruning = Pru
         standing = Standing(question=question, counters=standing.counters)
         found = search(question, standing)
     if found is None:
+        if problem.refuted is not None and standing.counters.exhausted:
+            problem.refuted.add(problem, held)
         return Feasibility(configuration=None, legal=legal, proven=standing.counters.exhausted)
     chosen = configuration(problem, found.strategy, found.layout, found.placement)
     if limit is None and held.on_time:

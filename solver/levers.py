@@ -47,6 +47,8 @@ class Number:
     """One problem that has a configuration wherever the number within reach has one."""
     one_pool: bool = False
     """Only of a cluster of equal nodes."""
+    room: bool = False
+    """It is no more than what a device or node holds: what a configuration needs and takes does not depend on it."""
 
 
 def _job(problem: Problem, **parts: Any) -> Problem:
@@ -246,6 +248,7 @@ NUMBERS: Final = (
     ),
     Number(
         name="device_memory",
+        room=True,
         at=_device_memory,
         value=_usable,
         most=lambda p: 512,
@@ -253,6 +256,7 @@ NUMBERS: Final = (
     ),
     Number(
         name="host_memory",
+        room=True,
         at=_host_memory,
         value=_host,
         most=lambda p: 1024,

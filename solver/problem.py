@@ -12,6 +12,7 @@ from cost_models.strategy import Strategy
 from cost_models.table import Table
 from solver.arrangement import Arrangement, pool_counts
 from solver.domains import Domains, Requirement, default_domains, narrowed
+from solver.refuted import Refuted
 
 
 class Pricing(Protocol):
@@ -79,6 +80,8 @@ class Problem:
     alternatives: int = 5
     arrangement: Arrangement | None = None
     """Which pools do what, where the cluster has several: a search looks at one arrangement."""
+    refuted: Refuted | None = field(default=None, compare=False, repr=False)
+    """What the answer that this is a question of has refuted so far."""
 
     def __post_init__(self) -> None:
         """Refuse a problem that contradicts itself before any work."""

@@ -1,7 +1,7 @@
 """Relaxations: single changes of an infeasible job, each verified on both sides.
 
-A switch (LoRA, another optimizer, permission to offload) is feasible or it is not. A number is moved by growing steps
-until a configuration exists, then halved back to the least change with one: feasible there, infeasible one unit
+A switch (LoRA, another optimizer, permission to offload) is feasible or it is not. A number is halved between a failure
+and what works, to the least change with a configuration: feasible there, infeasible one unit
 before. Memory of the devices is not tried out: the least shortfall of all configurations says what is needed.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cost_models.errors import SpecError
-from cost_models.ledger import estimate
+from cost_models.memory import memory_ledger
 from cost_models.specs.configuration import Configuration
 from solver.feasibility import feasible_or_none
 from solver.levers import GIB, NUMBERS, OFFLOADS, RECOMPUTATION, SWITCHES, Number, Switch
@@ -84,13 +84,14 @@ def without_wishes(problem: Problem, texts: Sequence[str]) -> Iterator[Relaxatio
 
 def moved(problem: Problem, lever: Number, reach: int | None = None) -> Relaxation:
     """The least change of a number that works, of at most `reach` units where given, below which it does not."""
-    if reach is not None and not _works(problem, lever, reach):
+    start = None if reach is None else _works(problem, lever, reach)
+    if reach is not None and start is None:
         return Relaxation(lever=lever.name, change=f"{lever.text(problem, reach)}: still infeasible", feasible=False)
     found = _device_memory(problem, lever) if lever.name == "device_memory" else None
-    if found is not None and _works(problem, lever, found[0] - 1):
+    if found is not None and (better := _works(problem, lever, found[0] - 1)):
         # What the allocator wastes depends on the size of a card: a larger one may need less than was measured.
-        reach, found = found[0] - 1, None
-    units, chosen = found or _least(problem, lever, reach)
+        reach, start, found = found[0] - 1, better, None
+    units, chosen = found or _least(problem, lever, None if reach is None or start is None else (reach, start))
     if chosen is None:
         return Relaxation(lever=lever.name, change=f"{lever.text(problem, units)}: still infeasible", feasible=False)
     return Relaxation(
@@ -105,7 +106,7 @@ def moved(problem: Problem, lever: Number, reach: int | None = None) -> Relaxati
 
 
 def _device_memory(problem: Problem, lever: Number) -> tuple[int, Configuration] | None:
-    """From the least shortfall: no configuration lacks less, and one that lacks it fits with that much more.
+    """From the least shortfall: what lacks least is what fits first, but for what the allocator wastes.
 
     None where more memory on the devices is not all that matters: a limit of the user's, a CPU, several pools.
     """
@@ -119,11 +120,9 @@ def _device_memory(problem: Problem, lever: Number) -> tuple[int, Configuration]
     if least is None or least.missing_bytes <= 0:
         return None
     units = int(-(-least.missing_bytes // GIB))
-    grown = lever.at(problem, units)
-    if units > lever.most(problem) or grown is None:
+    if units > lever.most(problem) or not _fits(problem, lever, units, least.configuration):
         return None
-    ledger = estimate(grown.job, least.configuration, grown.calibration, oom_risk=grown.oom_risk).memory
-    return (units, least.configuration) if ledger.fits else None
+    return _room(problem, lever, units, least.configuration), least.configuration
 
 
 def _works(problem: Problem, lever: Number, units: int) -> Configuration | None:
@@ -132,10 +131,29 @@ def _works(problem: Problem, lever: Number, units: int) -> Configuration | None:
     return None if changed is None else feasible_or_none(changed).configuration
 
 
-def _least(problem: Problem, lever: Number, reach: int | None) -> tuple[int, Configuration | None]:
-    """Double the change until it works, then halve back. Below the least working change lies a verified failure.
+def _fits(problem: Problem, lever: Number, units: int, chosen: Configuration) -> bool:
+    """Whether a configuration fits with the number moved by so many units, by the ledger."""
+    changed = lever.at(problem, units)
+    if changed is None:
+        return False
+    return memory_ledger(changed.job, chosen, changed.calibration, oom_risk=changed.oom_risk).fits
 
-    `reach` is known to work.
+
+def _room(problem: Problem, lever: Number, units: int, chosen: Configuration) -> int:
+    """The least units of room in which a configuration fits that fits in so many; nothing is searched."""
+    low = 0
+    while units - low > 1:
+        middle = (low + units) // 2
+        low, units = (low, middle) if _fits(problem, lever, middle, chosen) else (middle, units)
+    return units
+
+
+def _least(
+    problem: Problem, lever: Number, start: tuple[int, Configuration] | None
+) -> tuple[int, Configuration | None]:
+    """Between nothing and what works, the least change that works; below it lies a verified failure.
+
+    `start` is known to work. More of what is not monotone is tried until it works, twice as much each time.
     """
     known: dict[int, Configuration | None] = {0: None}
 
@@ -144,27 +162,47 @@ def _least(problem: Problem, lever: Number, reach: int | None) -> tuple[int, Con
             known[units] = _works(problem, lever, units)
         return known[units] is not None
 
+    def least(high: int) -> int:
+        chosen = known[high]
+        if not lever.room or chosen is None:
+            return high
+        room = _room(problem, lever, high, chosen)
+        known[room] = chosen
+        return room
+
+    if start is not None:
+        known[start[0]] = start[1]
+        return _halved(works, least, known, (0, start[0]))
     most, low, high = max(lever.most(problem), 0), 0, 0
-    if reach is not None:
-        return _halved(works, known, 0, reach)
     anywhere = None if lever.anywhere is None else lever.anywhere(problem)
     if most < 1 or (anywhere is not None and not feasible_or_none(anywhere)):
         return most, None
-    if lever.monotone and most > 1 and not works(most):
-        return most, None
+    if lever.monotone:
+        return _halved(works, least, known, (0, most)) if works(most) else (most, None)
     trials = lever.trials(problem) or [2**k for k in range(most.bit_length()) if 2**k < most] + [most]
     for high in trials:
         if works(high):
             break
         low = high
-    return _halved(works, known, low, high) if works(high) else (most, None)
+    return _halved(works, least, known, (low, high)) if works(high) else (most, None)
 
 
 def _halved(
-    works: Callable[[int], bool], known: Mapping[int, Configuration | None], low: int, high: int
+    works: Callable[[int], bool],
+    least: Callable[[int], int],
+    known: Mapping[int, Configuration | None],
+    between: tuple[int, int],
 ) -> tuple[int, Configuration | None]:
-    """Between a failure and what works, the least that works below which it does not."""
+    """Between a failure and what works, the least that works below which it does not.
+
+    Where what was found needs less than it had, it may be all but the least: less is tried in growing steps first.
+    """
+    low, high, step = between[0], least(between[1]), 1
+    near = high < between[1]
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if works(middle) else (middle, high)
-    return high, known[high] if works(high) else None
+        middle = max((low + high) // 2, high - step) if near else (low + high) // 2
+        if works(middle):
+            high, step = least(middle), 2 * step
+        else:
+            low, near = middle, False
+    return high, known[high]

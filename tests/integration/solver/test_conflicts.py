@@ -10,6 +10,7 @@ from cost_models import catalog, pools
 from cost_models.job import Job
 from cost_models.ledger import estimate
 from cost_models.memory import memory_ledger
+from cost_models.specs.choices import COMPRESSIONS
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.training import TrainingSpec
 from solver.conflicts import demands, explain
@@ -22,6 +23,7 @@ from solver.nearest_miss import nearest_miss, phase_needs
 from solver.other_splits import other_splits
 from solver.pairs import pairs
 from solver.problem import Limits, Problem
+from solver.refuted import Refuted
 from solver.relaxations import LEVERS, relaxations, without_wishes
 from solver.search import solve
 from solver.space import backend_space
@@ -222,3 +224,23 @@ def test_a_batch_and_a_part_of_the_devices_that_divide_are_offered() -> None:
 
 def test_levers_have_one_name_each() -> None:
     assert len(set(LEVERS)) == len(LEVERS)
+
+
+@pytest.mark.parametrize("seed", INFEASIBLE[: scaled(3, 40)])
+def test_an_answer_never_asks_again_what_it_refuted_and_asks_all_else(seed: int) -> None:
+    problem = replace(instance(seed).problem(), refuted=Refuted())
+    searched = feasible(problem).legal
+    assert searched
+    assert feasible(problem).legal == 0
+    open_to_all = replace(problem, domains=problem.domains.with_values(gradient_compression=COMPRESSIONS))
+    wider = feasible(open_to_all)
+    assert bool(wider) == bool(feasible(replace(open_to_all, refuted=None)))
+    assert wider.legal == feasible(replace(open_to_all, refuted=None)).legal - searched
+
+
+@pytest.mark.parametrize("seed", INFEASIBLE[: scaled(1, 40)])
+def test_remembering_changes_no_relaxation(seed: int) -> None:
+    problem = instance(seed).problem()
+    remembering = replace(problem, refuted=Refuted())
+    assert relaxations(problem) == relaxations(remembering)
+    assert tuple(pairs(problem, relaxations(problem))) == tuple(pairs(remembering, relaxations(remembering)))
