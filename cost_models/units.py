@@ -102,5 +102,7 @@ def _within_pydantic(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return parsed
 
 
-ByteSize = Annotated[int, BeforeValidator(_within_pydantic(parse_bytes)), Field(ge=0)]
-Bandwidth = Annotated[float, BeforeValidator(_within_pydantic(parse_bandwidth))]
+ByteSize = Annotated[int, Field(ge=0), BeforeValidator(_within_pydantic(parse_bytes))]
+Bandwidth = Annotated[float, Field(ge=1), BeforeValidator(_within_pydantic(parse_bandwidth))]
+Flops = Annotated[float, Field(ge=1)]
+"""Operations per second. Like a bandwidth it divides: what takes longer than numbers can say is refused here."""

@@ -9,11 +9,13 @@ from cost_models.specs.base import Spec
 from cost_models.specs.model import BrokenRuleValue
 from planner.plan import Plan
 from service.callers import Caller
-from service.errors import NotFound
+from service.errors import NotFound, Pointed
 from service.identifiers import new_id
 from service.storage.repositories import Repositories
 from service.storage.tables import StoredMeasurement, StoredPlan
 
+LONGEST_STEP = 31_622_400.0
+"""A step of a year is none, whatever posts it; such a ratio would drown every other in the metrics. [s]"""
 Outcome = Literal["ok", "oom", "failed"]
 
 
@@ -52,9 +54,12 @@ def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrde
 
     Raises:
         NotFound: no such plan is made.
+        Pointed: no step takes so long.
     """
     if work.plans.get(caller.project_id, plan_id) is None:
         raise NotFound("no finished plan of this id is known")
+    if order.step_seconds is not None and order.step_seconds > LONGEST_STEP:
+        raise Pointed("/step_seconds", f"step_seconds {order.step_seconds:g} exceeds {LONGEST_STEP:g}, a year")
     row = StoredMeasurement(
         id=new_id(),
         project_id=caller.project_id,

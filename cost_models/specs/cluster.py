@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from cost_models.specs.base import Spec
 from cost_models.specs.model import BrokenRuleValue
-from cost_models.units import Bandwidth, ByteSize
+from cost_models.units import Bandwidth, ByteSize, Flops
 
 
 class DeviceSpec(Spec):
@@ -27,8 +27,8 @@ class DeviceSpec(Spec):
     usable_memory_interval_bytes: tuple[ByteSize, ByteSize] | None = None
     """Least and most that torch shows on such devices (drivers, ECC); None where nothing is known."""
     memory_bandwidth: Bandwidth = Field(description="HBM or GDDR rate", json_schema_extra={"unit": "bytes/s"})
-    peak_flops: dict[str, PositiveFloat] = Field(description="dense, by dtype: fp32, tf32, bf16, fp16, fp8, fp4, int8")
-    matmul_flops_measured: dict[str, PositiveFloat] = Field(default_factory=dict)
+    peak_flops: dict[str, Flops] = Field(description="dense, by dtype: fp32, tf32, bf16, fp16, fp8, fp4, int8")
+    matmul_flops_measured: dict[str, Flops] = Field(default_factory=dict)
     """Best matmul rate that someone measured (MAMF), by dtype; a ceiling for the fit."""
     all_reduce_bandwidth_measured: Bandwidth | None = None
     """Bus bandwidth of a large all-reduce in one node that someone measured."""
@@ -52,6 +52,9 @@ class DeviceSpec(Spec):
             raise BrokenRuleValue(
                 f"usable_memory_bytes {self.usable_memory_bytes} exceeds total_memory_bytes {self.total_memory_bytes}"
             )
+        interval = self.usable_memory_interval_bytes
+        if interval is not None and interval[0] > interval[1]:
+            raise BrokenRuleValue(f"usable_memory_interval_bytes: least {interval[0]} exceeds most {interval[1]}")
         return self
 
     def with_usable_memory(self, size: int) -> "DeviceSpec":
@@ -76,7 +79,7 @@ class LinkSpec(Spec):
 
     name: str = "custom"
     aliases: tuple[str, ...] = ()
-    bandwidth: Bandwidth = Field(description="per device and direction", gt=0, json_schema_extra={"unit": "bytes/s"})
+    bandwidth: Bandwidth = Field(description="per device and direction", json_schema_extra={"unit": "bytes/s"})
     latency_seconds: float = Field(default=0.0, ge=0)
     shared_by_node: bool = False
     """True for one host bridge or NIC that all devices of a node share (PCIe boxes): devices that use it at once divide

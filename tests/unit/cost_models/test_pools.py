@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from cost_models.errors import MeshwrightError
+from cost_models import catalog
+from cost_models.errors import MeshwrightError, SpecError
 from cost_models.pools import pool
+from cost_models.specs.cluster import DeviceSpec
 from cost_models.units import GIB
 
 
@@ -58,7 +60,7 @@ def test_a_cpu_shares_the_memory_of_its_host() -> None:
         ({"gpus_per_node": 0}, "gpus_per_node is 0 but must be at least 1"),
         ({"gpus_per_node": 2.5}, "gpus_per_node is 2.5 but must be a whole number"),
         ({"intra_node_link": "nvlonk4"}, "unknown link 'nvlonk4'; did you mean nvlink4"),
-        ({"inter_node_link": {"bandwidth": -1}}, "bandwidth: Input should be greater than 0"),
+        ({"inter_node_link": {"bandwidth": -1}}, "bandwidth: Input should be greater than or equal to 1"),
         ({"inter_node_link": {"bandwidth": "50GB/s", "colour": "red"}}, "inter_node_link: colour"),
         ({"host_memory": "80 parsecs"}, "host_memory: memory size '80 parsecs': unknown unit 'parsecs'"),
         ({"host_memory": -1}, "host_memory is -1 bytes"),
@@ -72,3 +74,20 @@ def test_wrong_numbers_get_one_line(wrong: dict[str, Any], message: str) -> None
         pool(**({"device": "h100-sxm-80gb"} | wrong))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"memory_bandwidth": 0}, "memory_bandwidth: Input should be greater than or equal to 1; got 0"),
+        ({"pcie_bandwidth": -1}, "pcie_bandwidth: Input should be greater than or equal to 1; got -1"),
+        ({"link_bandwidth": 5e-324}, "link_bandwidth: Input should be greater than or equal to 1; got 5e-324"),
+        ({"peak_flops": {"bf16": 1e-300}}, "peak_flops.bf16: Input should be greater than or equal to 1; got 1e-300"),
+        ({"usable_memory_interval_bytes": [9, 1]}, "usable_memory_interval_bytes: least 9 exceeds most 1"),
+    ],
+)
+def test_a_device_that_no_one_could_have_built_is_refused(wrong: dict[str, Any], message: str) -> None:
+    stated = catalog.device("a100-sxm-80gb").model_dump(mode="json")
+    with pytest.raises(SpecError) as caught:
+        DeviceSpec.read(stated | wrong)
+    assert message in str(caught.value)

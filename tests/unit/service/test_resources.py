@@ -79,6 +79,8 @@ def test_measurements_are_kept_beside_the_prediction() -> None:
         refused = http.post(f"{place}/measurements", json={"outcome": "ok"})
         assert refused.status_code == 422
         assert "neither a step time nor a peak" in refused.json()["detail"]
+        endless = http.post(f"{place}/measurements", json={"outcome": "ok", "step_seconds": 1e308})
+        assert (endless.status_code, endless.json()["errors"][0]["pointer"]) == (422, "/step_seconds")
 
 
 def test_a_key_makes_one_thing() -> None:
