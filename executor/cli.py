@@ -180,8 +180,8 @@ def _send(spool: "Spool", service: str) -> None:
     sys.stderr.write(
         f"measurements: {done.sent} sent, {done.refused} refused, {done.waiting} waiting in {spool.root}\n"
     )
-    if done.why:
-        sys.stderr.write(f"{done.why}\n")
+    for line in (*done.wrong, *filter(None, [done.why])):
+        sys.stderr.write(f"{line}\n")
 
 
 @app.command()

@@ -19,6 +19,18 @@ _DONE: Final = 200
 _TRY_LATER: Final = frozenset({408, 425, 429})
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Stays at the address that was given: urllib would turn a post into a read, whose 200 looks as if it had been
+    taken, and would hand the key to wherever the answer points.
+    """
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: the answer is an error like others."""
+
+
+_OPENER: Final = urllib.request.build_opener(_NoRedirects)
+
+
 def post(service: str, path: str, body: dict[str, Any], *, idempotency_key: str) -> bytes:
     """POST a JSON object; the service's answer. The same key twice has the effect of once.
 
@@ -48,19 +60,28 @@ def _ask(service: str, path: str, headers: dict[str, str], body: bytes | None) -
     """Status and content of the answer."""
     if urllib.parse.urlsplit(service).scheme not in {"http", "https"}:
         raise ServiceRefused(f"{service} is no http or https address")
+    if not path.startswith("/"):
+        raise ServiceRefused(f"{path!r} is no path at a service, which begins with /")
     if key := os.environ.get(KEY):
         headers = {**headers, "Authorization": f"Bearer {key}"}
     url = service.rstrip("/") + path
     request = urllib.request.Request(url, body, headers, method="GET" if body is None else "POST")
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
             return int(answer.status), bytes(answer.read())
     except urllib.error.HTTPError as error:
         with error:
             said = f"{url} answered {error.code}: {_detail(error)}"
+        if 300 <= error.code < 400:
+            where = error.headers.get("Location", "elsewhere")
+            raise ServiceAway(
+                f"{url} answered {error.code}: it moved to {where}; give the address it has now"
+            ) from None
         if error.code >= 500 or error.code in _TRY_LATER:
             raise ServiceAway(said) from None
         raise ServiceRefused(said) from None
+    except http.client.InvalidURL as error:
+        raise ServiceRefused(f"{url!r} is no address: {error}") from None
     except (OSError, http.client.HTTPException) as error:
         raise ServiceAway(f"{url} does not answer: {error}") from None
 

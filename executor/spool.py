@@ -55,6 +55,8 @@ class Sent:
     waiting: int = 0
     why: str | None = None
     """Why some wait."""
+    wrong: tuple[str, ...] = ()
+    """What was put aside, each with its reason."""
 
 
 class Spool:
@@ -97,7 +99,8 @@ class Spool:
 
     def replay(self, post: Post) -> Sent:
         """Send what waits, oldest first, up to the first that finds the service away."""
-        sent = refused = 0
+        sent = 0
+        wrong: list[str] = []
         with self._locked():
             paths = sorted(self._waiting.glob("*.json"))
             for index, path in enumerate(paths):
@@ -106,16 +109,16 @@ class Spool:
                     post(waiting.path, waiting.body, waiting.id)
                     sent += 1
                 except ServiceAway as error:
-                    return Sent(sent, refused, len(paths) - index, str(error))
+                    return Sent(sent, len(wrong), len(paths) - index, str(error), tuple(wrong))
                 except ServiceRefused as error:
                     kept = waiting.model_copy(update={"refused": str(error)})
                     _durable(self._refused / path.name, kept.model_dump_json(indent=2))
-                    refused += 1
+                    wrong.append(f"{self._refused / path.name}: {error}")
                 except ValueError:  # damaged by something else than us: kept for a person to read
                     (self._refused / path.name).write_bytes(path.read_bytes())
-                    refused += 1
+                    wrong.append(f"{self._refused / path.name}: it is no measurement as this release writes it")
                 path.unlink()
-        return Sent(sent, refused)
+        return Sent(sent, len(wrong), wrong=tuple(wrong))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -16,6 +16,8 @@ from tests.unit.executor.plans import feasible
 
 
 class _Handler(BaseHTTPRequestHandler):
+    posts = 0
+
     def do_GET(self) -> None:
         status = {"/v1/plans/plan-1": 200, "/v1/plans/pending": 202}.get(self.path, 404)
         self._answer(status, feasible().to_json().encode() if status == 200 else b'{"detail": "no plan of this id"}')
@@ -25,10 +27,13 @@ class _Handler(BaseHTTPRequestHandler):
         assert self.headers["Authorization"] == "Bearer secret"
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(int(self.path.removeprefix("/")), b'{"detail": "because"}')
+        _Handler.posts += 1
 
     def _answer(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        if 300 <= status < 400:
+            self.send_header("Location", "/v1/plans/plan-1")
         self.end_headers()
         self.wfile.write(content)
 
@@ -53,6 +58,20 @@ def test_an_answer_is_final_or_worth_another_try(service: str, status: int, kind
     with pytest.raises(kind, match=f"answered {status}: because") as said:
         post(service, f"/{status}", {}, idempotency_key="k")
     assert "secret" not in str(said.value)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_post_that_is_sent_elsewhere_has_not_been_taken(service: str, status: int) -> None:
+    with pytest.raises(ServiceAway, match=f"answered {status}: it moved to /v1/plans/plan-1; give the address"):
+        post(service, f"/{status}", {}, idempotency_key="k")
+
+
+def test_what_is_no_path_is_asked_nowhere(service: str) -> None:
+    before = _Handler.posts
+    for path in ("@127.0.0.1/x", "/a b", "http://127.0.0.1/x"):
+        with pytest.raises(ServiceRefused, match="is no "):
+            post(service, path, {}, idempotency_key="k")
+    assert _Handler.posts == before
 
 
 def test_what_is_taken_is_answered(service: str) -> None:

@@ -70,8 +70,9 @@ def test_a_lost_answer_sends_the_same_again_under_the_same_key(tmp_path: Path) -
 def test_a_refused_measurement_is_put_aside_with_its_reason(tmp_path: Path) -> None:
     spool, service = Spool(tmp_path), Service(refuses=("2",))
     keep(spool, "1", "2", "3")
-    assert spool.replay(service.post) == Sent(sent=2, refused=1)
+    done = spool.replay(service.post)
     (path,) = (tmp_path / "refused").iterdir()
+    assert done == Sent(sent=2, refused=1, wrong=(f"{path}: no such plan",))
     assert Waiting.model_validate_json(path.read_bytes()).refused == "no such plan"
 
 
@@ -79,7 +80,9 @@ def test_a_damaged_file_does_not_stop_the_others(tmp_path: Path) -> None:
     spool, service = Spool(tmp_path), Service()
     (tmp_path / "waiting" / "00000000000000000000-x.json").write_text("{half", encoding="utf-8")
     keep(spool, "1")
-    assert spool.replay(service.post) == Sent(sent=1, refused=1)
+    done = spool.replay(service.post)
+    assert (done.sent, done.refused) == (1, 1)
+    assert done.wrong[0].startswith(str(tmp_path / "refused" / "00000000000000000000-x.json"))
 
 
 def test_closing_a_run_twice_keeps_one_measurement(tmp_path: Path) -> None:
