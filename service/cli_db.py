@@ -48,7 +48,7 @@ def backup_command(
 
 @app.command("prune")
 def prune_command(
-    older_than_days: Annotated[int, typer.Option(min=1, help="Keep what is younger.")],
+    older_than_days: Annotated[int, typer.Option(min=1, max=36525, help="Keep what is younger.")],
     url: Url = None,
     as_json: Json = False,
 ) -> None:

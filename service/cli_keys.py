@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,8 +22,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="API keys of the service's callers.",
 )
+LONGEST_NAME: Final = 200
+LONGEST_DAYS: Final = 36525
+"""A century."""
 Days = Annotated[
-    float | None, typer.Option("--expires-in-days", min=0, help="Good for so long; for ever when left out.")
+    float | None,
+    typer.Option("--expires-in-days", min=0, max=LONGEST_DAYS, help="Good for so long; for ever when left out."),
 ]
 KeyId = Annotated[str, typer.Argument(help="As `keys list` shows it: the part after mwk_.")]
 
@@ -47,10 +51,17 @@ def create_command(
     from cost_models.errors import SpecError
     from service.security import keys
     from service.security.access import SCOPES
+    from service.storage.tables import now
 
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown:
         raise SpecError(f"--scope {unknown[0]} is none of {', '.join(SCOPES)}")
+    for what, text in (("the key's name", name), ("--project", project)):
+        if not (text.isprintable() and text.strip() and len(text) <= LONGEST_NAME):
+            raise SpecError(f"{what} {text[:40]!r} is not 1 to {LONGEST_NAME} printable characters")
+    ends = _after(expires_in_days)
+    if ends is not None and ends <= now():
+        raise SpecError(f"--expires-in-days {expires_in_days:g} makes a key that lets nobody in; give more than 0")
     wanted = [scope for scope in SCOPES if scope in scopes]
     with _database(url) as database:
         made = database.write(
@@ -59,7 +70,7 @@ def create_command(
                 project,
                 name,
                 wanted,
-                expires_at=_after(expires_in_days),
+                expires_at=ends,
                 requests_per_minute=requests_per_minute,
                 new_project=new_project,
             )
@@ -97,7 +108,7 @@ def revoke_command(key_id: KeyId, url: Url = None, as_json: Json = False) -> Non
 def rotate_command(
     key_id: KeyId,
     grace_hours: Annotated[
-        float, typer.Option("--grace-hours", min=0, help="The old key is good for so long yet.")
+        float, typer.Option("--grace-hours", min=0, max=LONGEST_DAYS * 24, help="The old key is good for so long yet.")
     ] = 24.0,
     expires_in_days: Days = None,
     url: Url = None,

@@ -1,6 +1,7 @@
 """The application under uvicorn, ending in time: who waits or watches is answered as soon as the end is asked for."""
 
 import asyncio
+import contextlib
 import gc
 import socket
 from types import FrameType
@@ -47,5 +48,6 @@ def run(app: FastAPI, settings: ServiceSettings) -> bool:
             timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds)),
         )
     )
-    server.run()
+    with contextlib.suppress(SystemExit):  # an address in use, which uvicorn has logged; its 3 means another thing here
+        server.run()
     return server.started

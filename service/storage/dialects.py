@@ -123,7 +123,11 @@ def engine_of(url: str, *, connections: int) -> Engine:
 def _sqlite(url: Any, connections: int) -> Engine:
     if not url.database or url.database == ":memory:":
         raise SpecError("database_url names no file; SQLite in memory would forget every accepted request")
-    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(url.database).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"database_url is {url.database}, whose folder cannot be made: {error.strerror}") from error
     engine = create_engine(
         url,
         poolclass=QueuePool,

@@ -36,7 +36,7 @@ def current(database: Database) -> str | None:
         with database.engine.connect() as connection:
             return MigrationContext.configure(connection).get_current_revision()
     except DBAPIError as error:
-        raise StorageUnavailable("the database is not available") from error
+        raise StorageUnavailable(f"the database is not available: {' '.join(str(error.orig).split())[:200]}") from error
 
 
 def upgrade(database: Database, to: str = "head") -> None:

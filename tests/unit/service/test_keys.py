@@ -66,6 +66,17 @@ def test_what_cannot_be_made(database_url: str) -> None:
         run(database_url, "create", "a", "--scope", "root")
     with pytest.raises(NotFound, match="no key has the id"):
         run(database_url, "revoke", "0" * 12)
+    with pytest.raises(SpecError, match="--expires-in-days 0 makes a key that lets nobody in"):
+        run(database_url, "create", "a", "--scope", "plan", "--expires-in-days", "0")
+    for name in ("a\nb", "", " ", "x" * 201):
+        with pytest.raises(SpecError, match=r"the key's name .* is not 1 to 200 printable characters"):
+            run(database_url, "create", name, "--scope", "plan")
+    with pytest.raises(SpecError, match=r"--project 'a\\tb' is not"):
+        run(database_url, "create", "a", "--scope", "plan", "--project", "a\tb", "--new-project")
+    for verb in (("create", "a", "--scope", "plan", "--expires-in-days"), ("rotate", "0" * 12, "--grace-hours")):
+        refused = CliRunner().invoke(app, [*verb, "99999999999", "--url", database_url])
+        assert refused.exit_code == 2, refused.output
+    assert run(database_url, "list") == []
 
 
 @pytest.fixture

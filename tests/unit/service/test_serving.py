@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import socket
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from service.serving import Server
+from service.serving import Server, run
+from service.settings import ServiceSettings
 
 
 def test_what_is_loaded_for_good_is_out_of_the_garbage_collectors_sight(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +23,8 @@ def test_what_is_loaded_for_good_is_out_of_the_garbage_collectors_sight(monkeypa
         assert gc.get_freeze_count() > before + 10_000
     finally:
         gc.unfreeze()
+
+
+def test_an_address_in_use_ends_like_any_other_failure() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert run(FastAPI(), ServiceSettings(port=taken.getsockname()[1])) is False

@@ -115,3 +115,8 @@ def test_finishing_twice_counts_once(database: Database) -> None:
     held = Held(claimed.id, claimed.fence)
     assert database.write(lambda work: work.solves.finish(held, "done"))
     assert not database.write(lambda work: work.solves.finish(held, "done"))
+
+
+def test_no_plan_is_older_than_a_century(database_url: str) -> None:
+    refused = CliRunner().invoke(app, ["prune", "--older-than-days", "99999999999", "--url", database_url])
+    assert refused.exit_code == 2, refused.output

@@ -84,3 +84,14 @@ def test_a_read_only_file_is_unavailable_at_once_and_unharmed(tmp_path: Path) ->
     with pytest.raises(StorageUnavailable, match="readonly"):
         database.write(add)
     database.close()
+
+
+def test_a_file_that_cannot_be_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SpecError, match=r"database_url is .*, whose folder cannot be made: "):
+        Database(f"sqlite:///{tmp_path}/file/more/x.db")
+    (tmp_path / "noise.db").write_bytes(b"noise" * 1000)
+    database = Database(f"sqlite:///{tmp_path}/noise.db", retry_seconds=0)
+    with pytest.raises(StorageUnavailable, match="the database is not available: file is not a database"):
+        upgrade.current(database)
+    database.close()
