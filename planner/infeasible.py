@@ -34,11 +34,12 @@ def explain_infeasible(
     """The parts of a plan whose status is infeasible."""
     from solver.caps import caps
     from solver.conflicts import explain
+    from solver.part import with_parts
     from solver.refuted import Refuted
 
     told = report or _silent
     problem = replace(problem, refuted=(refuted := Refuted()))
-    refuted.add(problem, caps(problem))
+    refuted.add(with_parts(problem), caps(problem))
     told("infeasible; looking for the conflict")
     cause = explain(problem)
     miss = None

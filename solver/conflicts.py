@@ -11,8 +11,9 @@ from cost_models.units import gib
 from solver.caps import caps
 from solver.feasibility import feasible
 from solver.forbidding import Forbidden, forbidding
-from solver.limits import moved_limits
+from solver.limits import figure, moved_limits
 from solver.nearest_miss import NearestMiss, nearest_miss, priced
+from solver.part import with_parts
 from solver.problem import SIDE, Problem
 from solver.relaxations import Relaxation
 from solver.solution import Dropped
@@ -50,8 +51,9 @@ def demands(problem: Problem) -> tuple[Demand, ...]:
     wishes = dict.fromkeys(requirement.text for requirement in problem.requirements)
     out = [Demand(resource=text.split(":")[0], text=text) for text in wishes]
     for name in SIDE:
-        if getattr(limits, name) is not None:
-            out.append(Demand(resource=name, text=f"{name}: {getattr(limits, name)}"))
+        stated = getattr(limits, name)
+        if stated is not None:
+            out.append(Demand(resource=name, text=f"{name}: {figure(name, stated)}"))
     usable = (f"{gib(pool.device.usable_memory_bytes)} of usable memory on each {pool.device.name}" for pool in pools)
     hosts = [f"{gib(pool.host_memory_bytes)} of host memory in each node" for pool in pools]
     if len(pools) > 1:
@@ -84,7 +86,7 @@ def minimal_conflict(problem: Problem) -> tuple[Demand, ...]:
 
 def explain(problem: Problem) -> Explanation:
     """Why an infeasible problem is infeasible: the conflict, what comes closest, the rules that stand in the way."""
-    at = spaces(problem)
+    at = spaces(with_parts(problem))
     legal = sum(int(space.legal.sum()) for space in at)
     rules = sorted((d for space in at for d in space.dropped), key=lambda d: (-d.candidates, d.backend, d.rule))
     conflict = minimal_conflict(problem)
@@ -108,13 +110,13 @@ def _nearest(problem: Problem, resources: set[str], limits: tuple[Relaxation, ..
         best = min(reached, key=lambda change: _stretch(problem, change))
         assert best.configuration is not None
         return priced(problem, best.configuration)
-    return nearest_miss(problem, host_memory="host_memory" in resources)
+    return nearest_miss(problem, host_memory=bool({"host_memory", "max_host_memory_bytes"} & resources))
 
 
 def _stretch(problem: Problem, change: Relaxation) -> float:
     """How many times a limit grows or shrinks."""
     stated, value = float(getattr(problem.limits, change.lever)), float(change.value or 0)
-    return max(value / stated, stated / value) if value else float("inf")
+    return max(value / stated, stated / value) if value and stated else float("inf")
 
 
 def _forbidden(problem: Problem, conflict: tuple[Demand, ...]) -> tuple[Forbidden, ...]:

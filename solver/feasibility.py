@@ -10,6 +10,7 @@ from solver.ceilings import below_ceilings
 from solver.dominance import Pruning, reduced
 from solver.micro_batches import least_first, others
 from solver.objectives import Objective
+from solver.part import with_parts
 from solver.problem import Problem
 from solver.rows import no_time, prices
 from solver.space import spaces
@@ -38,11 +39,13 @@ class Feasibility:
 def feasible(problem: Problem, limit: Caps | None = None, pruning: Pruning = Pruning()) -> Feasibility:
     """Any configuration of a problem, or the proof that there is none; verified against the scalar ledger.
 
+    The numbers of devices are those that `solve` looks at.
     Time is priced only where it is limited. `limit` replaces the caps of the problem, for questions that set a
     resource aside (then nothing is verified).
     """
     if len(problem.job.cluster.pools) > 1 and problem.arrangement is None:
         return _over_pools(problem, limit)
+    problem = with_parts(problem)
     price, held = prices(None), limit or caps(problem)
     if problem.refuted is not None:
         left = problem.refuted.open(problem, held)

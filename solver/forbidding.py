@@ -11,6 +11,7 @@ from typing import Any, Final
 from cost_models.specs.choices import Backend
 from solver.domains import DEGREES, Value
 from solver.legality import Rule, job_facts, legality
+from solver.part import with_parts
 from solver.problem import Problem
 from solver.space import BackendSpace, backend_space, spaces
 
@@ -44,6 +45,7 @@ class Forbidden:
 
 def forbidding(problem: Problem) -> tuple[Forbidden, ...]:
     """The rules that leave no row of any back end; empty where a row is legal, or there was none to begin with."""
+    problem = with_parts(problem)
     at = spaces(problem)
     if any(space.legal.any() for space in at):
         return ()

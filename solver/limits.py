@@ -8,17 +8,22 @@ from typing import Any
 from solver.caps import caps
 from solver.dominance import Pruning
 from solver.feasibility import feasible_or_none
+from solver.levers import Number
 from solver.objectives import TIMED, limited, objective
+from solver.part import with_parts
 from solver.problem import Problem
-from solver.relaxations import Relaxation
+from solver.relaxations import Relaxation, moved
 from solver.rows import prices
 from solver.run import Run
 
-MEASURED = ("max_step_seconds", "max_memory_bytes", *TIMED)
-"""Limits on what a search can minimise."""
+MEASURED = ("max_step_seconds", "max_memory_bytes", "max_host_memory_bytes", *TIMED)
+"""Limits on what a search can minimise, or halve its way to."""
 FIGURES = 3
 """Of a printed limit."""
 MIB = 2**20
+BYTES = ("max_memory_bytes", "max_host_memory_bytes")
+UNITS = {"max_step_seconds": " s", "max_energy_per_step": " J"}
+"""Where the name of a limit leaves the figure without one."""
 
 
 def moved_limits(problem: Problem, names: Sequence[str]) -> Iterator[Relaxation]:
@@ -30,8 +35,8 @@ def moved_limits(problem: Problem, names: Sequence[str]) -> Iterator[Relaxation]
 
 def _moved(problem: Problem, name: str) -> Relaxation:
     stated = getattr(problem.limits, name)
-    said = f"constraints.{name}: {{}} (instead of {_text(name, stated)})"
-    least = _optimum(_at(problem, name, None), name)
+    said = f"constraints.{name}: {{}} (instead of {figure(name, stated)})"
+    least = _least_host(problem) if name == "max_host_memory_bytes" else _optimum(_at(problem, name, None), name)
     if least is None:
         return Relaxation(lever=name, change=f"without constraints.{name}", feasible=False)
     for value in _figures(name, least):
@@ -39,7 +44,7 @@ def _moved(problem: Problem, name: str) -> Relaxation:
         if answer:
             return Relaxation(
                 lever=name,
-                change=said.format(_text(name, value)),
+                change=said.format(figure(name, value)),
                 feasible=True,
                 value=value,
                 infeasible_before=True,
@@ -58,6 +63,7 @@ def _optimum(problem: Problem, name: str) -> float | None:
     """The best that a configuration reaches of what a limit holds; None where there is none, or the budget ran out."""
     goal = objective("memory", problem) if name == "max_memory_bytes" else limited(name, problem)
     pruning = Pruning(accumulation=False)
+    problem = with_parts(problem)
     run = Run(problem, prices(None), pruning, None)
     found = run.search(goal, caps(problem), run.rows(problem)).incumbent
     if found is None or not run.counters.exhausted:
@@ -66,10 +72,32 @@ def _optimum(problem: Problem, name: str) -> float | None:
     return 1 / value if name.startswith("min_") else value
 
 
+def _least_host(problem: Problem) -> float | None:
+    """Least host memory of a node, halved to: no search minimises it. None where all that a node has is not enough."""
+    name, stated = "max_host_memory_bytes", problem.limits.max_host_memory_bytes or 0
+    below, has = stated // MIB, max(pool.host_memory_bytes for pool in problem.job.cluster.pools)
+
+    def value(_: Problem, units: int) -> int:
+        return (below + units) * MIB
+
+    lever = Number(
+        name=name,
+        at=lambda asked, units: _at(asked, name, value(asked, units)),
+        text=lambda asked, units: figure(name, value(asked, units)),
+        value=value,
+        most=lambda _: -(-has // MIB) - below,
+        room=True,
+    )
+    found = moved(problem, lever).value
+    return float(found) if isinstance(found, int) else None
+
+
 def _figures(name: str, least: float) -> Iterator[float | int]:
     """The figure at or just beyond the optimum, and the next: a limit is rounded to whole ticks, which may miss it."""
-    if name == "max_memory_bytes":
-        yield int(-(-least // MIB)) * MIB
+    if name in BYTES:
+        # The ledger and the search, which rounds up, may differ where a MiB ends.
+        whole = int(-(-least // MIB)) * MIB
+        yield from (whole, whole + MIB)
         return
     lower = name.startswith("min_")
     context = Context(prec=FIGURES, rounding=ROUND_FLOOR if lower else ROUND_CEILING)
@@ -78,5 +106,11 @@ def _figures(name: str, least: float) -> Iterator[float | int]:
     yield float(context.next_minus(first) if lower else context.next_plus(first))
 
 
+def figure(name: str, value: float) -> str:
+    """A limit as it is printed, with its unit."""
+    return f"{_text(name, value)}{UNITS.get(name, '')}"
+
+
 def _text(name: str, value: float) -> str:
-    return f"{value / MIB:.10g}MiB" if name == "max_memory_bytes" else f"{value:.10g}"
+    """As a request states it."""
+    return f"{value / MIB:.10g}MiB" if name in BYTES else f"{value:.10g}"

@@ -5,6 +5,7 @@ parallel, and a smaller number that leaves less of that may be faster than the w
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from cost_models.specs.choices import SPARING
@@ -21,6 +22,17 @@ def whole_by_default(problem: Problem) -> bool:
     """Whether the devices of one pool are all used because nobody asked about fewer."""
     asked = problem.objectives[0] in SPARING or problem.limits.max_gpus is not None or "gpus" in problem.domains.values
     return not asked and len(problem.job.cluster.pools) == 1
+
+
+def with_parts(problem: Problem) -> Problem:
+    """The problem over every number of devices that may have its answer: where the whole has none, `solve` asks these.
+
+    Questions about a problem without a configuration are asked of this one.
+    """
+    counts = better_divided(problem) if whole_by_default(problem) else ()
+    if not counts:
+        return problem
+    return replace(problem, domains=problem.domains.with_values(gpus=(*counts, problem.job.cluster.gpus)))
 
 
 def better_divided(problem: Problem) -> tuple[int, ...]:

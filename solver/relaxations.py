@@ -136,7 +136,9 @@ def _fits(problem: Problem, lever: Number, units: int, chosen: Configuration) ->
     changed = lever.at(problem, units)
     if changed is None:
         return False
-    return memory_ledger(changed.job, chosen, changed.calibration, oom_risk=changed.oom_risk).fits
+    ledger, most = memory_ledger(changed.job, chosen, changed.calibration, oom_risk=changed.oom_risk), changed.limits
+    held = most.max_host_memory_bytes is None or ledger.host_node_bytes <= most.max_host_memory_bytes
+    return held and ledger.fits
 
 
 def _room(problem: Problem, lever: Number, units: int, chosen: Configuration) -> int:

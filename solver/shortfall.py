@@ -14,6 +14,7 @@ from solver.caps import Caps, caps
 from solver.dominance import Pruning, reduced
 from solver.groups import Group, grouped
 from solver.inner import solve_row
+from solver.part import with_parts
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT
 from solver.rows import Rows, host_need, layer_counts, no_time, priced_rows, prices
@@ -97,6 +98,8 @@ def _candidates(
 ) -> Iterator[tuple[float, list[_Candidate]]]:
     """Rows in chunks by ascending floor of what they lack; within a chunk by ascending bound. [bytes]"""
     limit = replace(caps(problem), device_memory=False, host_memory=host_memory)
+    limit = replace(limit, max_host_memory_bytes=None) if leanest else limit
+    problem = with_parts(problem)
     at = reduced(problem, spaces(problem), pruning)
     found = _rows(problem, at, limit, leanest)
     if found is None:

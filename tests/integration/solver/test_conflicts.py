@@ -212,14 +212,41 @@ def test_nothing_is_forbidden_where_memory_is_what_lacks() -> None:
 
 
 def test_a_batch_and_a_part_of_the_devices_that_divide_are_offered() -> None:
-    problem = _catalogued(800, "qlora", backends=("deepspeed",))
+    problem = _catalogued(2048, "qlora", backends=("deepspeed",))
     found = explain(problem)
     assert [f.rule for f in found.forbidden] == ["quantized-weights-one-piece"]
     assert may_help("gpus", found.forbidden)
     offered = {r.lever: r for r in other_splits(problem)}
-    assert offered["larger_batch"].value == 800
+    assert offered["larger_batch"].value == 2048
     assert offered["fewer_gpus"].value == 64
     assert all(r.feasible and r.configuration is not None for r in offered.values())
+
+
+def test_host_memory_is_limited_to_the_least_that_works_and_named_with_units() -> None:
+    problem = _catalogued(8, preset="pythia-160m", limits=Limits(max_host_memory_bytes=2**20))
+    found = explain(problem)
+    assert [d.text for d in found.conflict] == ["max_host_memory_bytes: 1MiB"]
+    (limit,) = found.limits
+    assert limit.feasible
+    assert isinstance(limit.value, int)
+    assert limit.settings == (f"constraints.max_host_memory_bytes={limit.value // 2**20}MiB",)
+    assert found.nearest_miss is not None
+    assert solve(replace(problem, limits=Limits(max_host_memory_bytes=limit.value))).configuration is not None
+    assert solve(replace(problem, limits=Limits(max_host_memory_bytes=limit.value - 2**20))).configuration is None
+
+
+def test_a_stated_limit_is_printed_as_its_change_is() -> None:
+    stated = Limits(
+        max_step_seconds=50.0,
+        max_memory_bytes=2**30,
+        max_energy_per_step=0.1,
+        min_tokens_per_second=86488.69785907339,
+    )
+    texts = {d.resource: d.text for d in demands(_catalogued(8, limits=stated))}
+    assert texts["max_step_seconds"] == "max_step_seconds: 50 s"
+    assert texts["max_memory_bytes"] == "max_memory_bytes: 1024MiB"
+    assert texts["max_energy_per_step"] == "max_energy_per_step: 0.1 J"
+    assert texts["min_tokens_per_second"] == "min_tokens_per_second: 86488.69786"
 
 
 def test_levers_have_one_name_each() -> None:

@@ -12,6 +12,8 @@ from planner.problem import problem_of
 from planner.request import PlanRequest
 from planner.resolve import resolve
 from planner.verifying import verify
+from solver.conflicts import explain
+from solver.feasibility import feasible
 from solver.part import better_divided
 from solver.problem import Problem, device_counts
 from solver.search import solve
@@ -80,6 +82,39 @@ def test_a_batch_that_the_whole_cannot_split_is_planned_on_a_part() -> None:
     found = plan(request(20, 16, constraints={"data_parallel": 16, "tensor_parallel": 1}))
     assert found.configuration is not None
     assert found.configuration.world_size == 16
+
+
+PART_ONLY = {"data_parallel": 16, "tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1}
+
+
+@pytest.mark.parametrize("limit", ["max_step_seconds", "max_energy_per_step"])
+def test_a_limit_that_only_a_part_could_meet_is_the_conflict_and_moves_to_the_least_that_works(limit: str) -> None:
+    asked = problem(20, 16, constraints={**PART_ONLY, limit: 1e-4})
+    assert solve(asked).configuration is None
+    found = explain(asked)
+    assert [demand.resource for demand in found.conflict] == [limit]
+    (moved,) = found.limits
+    assert isinstance(moved.value, float)
+    assert found.nearest_miss is not None
+    assert found.nearest_miss.configuration.world_size == 16
+    assert found.forbidden == ()
+    for factor, fits in ((1.0, True), (0.98, False)):
+        there = problem(20, 16, constraints={**PART_ONLY, limit: factor * moved.value})
+        assert (solve(there).configuration is not None) == fits
+
+
+@pytest.mark.parametrize("batch", [8, 16])
+def test_feasible_where_a_part_is(batch: int) -> None:
+    asked = problem(20, batch, constraints={**PART_ONLY, "data_parallel": batch})
+    assert bool(feasible(asked)) == (solve(asked).configuration is not None)
+
+
+def test_memory_that_lacks_on_a_part_has_a_nearest_miss_there() -> None:
+    asked = problem(20, 16, constraints={**PART_ONLY, "max_memory_bytes": "100MiB"})
+    found = explain(asked)
+    assert [demand.text for demand in found.conflict] == ["max_memory_bytes: 100MiB"]
+    assert found.nearest_miss is not None
+    assert found.nearest_miss.configuration.world_size == 16
 
 
 def test_objectives_after_the_first_see_the_part_too() -> None:
