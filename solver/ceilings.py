@@ -28,11 +28,16 @@ def below_ceilings(
     problem: Problem, prices: Prices, spaces: Sequence[BackendSpace], caps: Caps
 ) -> tuple[BackendSpace, ...]:
     """The rows without those whose micro-batch no device holds, where the batch may vary and rows are many."""
-    batch = problem.job.training.batch_range
-    few = sum(int(np.count_nonzero(space.legal)) for space in spaces) < MANY
-    if batch.min == batch.max or few or problem.arrangement is not None or not caps.device_memory:
+    if not caps.device_memory or not worth_asking(problem, spaces):
         return tuple(spaces)
     return tuple(_below(problem, prices, space, caps) if space.size else space for space in map(_alive, spaces))
+
+
+def worth_asking(problem: Problem, spaces: Sequence[BackendSpace]) -> bool:
+    """Whether the batch may vary, rows are many, and one pool holds all stages."""
+    batch = problem.job.training.batch_range
+    many = sum(int(np.count_nonzero(space.legal)) for space in spaces) >= MANY
+    return batch.min != batch.max and many and problem.arrangement is None
 
 
 def _alive(space: BackendSpace) -> BackendSpace:

@@ -1,6 +1,7 @@
 """Micro-batches that no device holds: the optimum without them, and what they need when priced row by row."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from planner import calibrations
 from planner.problem import problem_of
 from planner.request import PlanRequest
 from planner.resolve import resolve
-from solver import ceilings
+from solver import ceilings, shortfall
 from solver.caps import caps
 from solver.dominance import Pruning, reduced
 from solver.feasibility import feasible
 from solver.problem import Limits, Problem
-from solver.rows import may_fit, priced_rows, prices, with_memory
+from solver.rows import Rows, may_fit, priced_rows, prices, with_memory
 from solver.search import solve
+from solver.shortfall import least_shortfall
 from solver.space import BackendSpace, BoolArray, every_topology, rows_of, spaces
 from tests.oracle.instances import instance
 from tests.scale import scaled
@@ -94,3 +96,43 @@ def test_what_is_left_out_fits_nowhere(seed: int) -> None:
     request["cluster"]["pools"][0]["nodes"] = 1 + seed % 4
     problem = problem_of(resolve(PlanRequest.model_validate(request)), calibrations.current())
     assert dropped(problem)[1] == 0
+
+
+def short(seed: int) -> Problem:
+    """A request whose batch may vary widely on devices that hold a tenth, and every other one on nodes of as much."""
+    request = drawn(seed)
+    request["training"]["global_batch_size"] = {"min": 24, "max": 40}
+    request["cluster"]["pools"][0]["nodes"] = 1
+    problem = problem_of(resolve(PlanRequest.model_validate(request)), calibrations.current())
+    pool, job = problem.job.pool, problem.job
+    device = pool.device.model_copy(update={"usable_memory_bytes": pool.device.usable_memory_bytes // 10})
+    host = pool.host_memory_bytes // (10 if seed % 2 else 1)
+    pool = pool.model_copy(update={"device": device, "host_memory_bytes": host})
+    cluster = job.cluster.model_copy(update={"pools": (pool,)})
+    return replace(problem, job=Job(model=job.model, cluster=cluster, training=job.training))
+
+
+@pytest.mark.parametrize("leanest", [False, True])
+@pytest.mark.parametrize("seed", range(scaled(6, 14)))
+def test_the_nearest_miss_is_the_same(seed: int, leanest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = short(seed)
+    every = least_shortfall(problem, host_memory=not leanest, leanest=leanest, pruning=Pruning(ceilings=False))
+    monkeypatch.setattr(shortfall, "PRICED", 997)
+    some = least_shortfall(problem, host_memory=not leanest, leanest=leanest)
+    assert (some and some.missing_bytes) == (every and every.missing_bytes)
+
+
+def test_the_nearest_miss_is_told_from_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows priced: a tenth where those of the smallest micro-batch have told what is lacking."""
+    priced: list[int] = []
+
+    def counted(*args: Any) -> Rows:
+        priced.append(len(args[-1]))
+        return priced_rows(*args)
+
+    monkeypatch.setattr(shortfall, "priced_rows", counted)
+    problem = short(0)
+    assert least_shortfall(problem) is not None
+    some = sum(priced)
+    least_shortfall(problem, pruning=Pruning(ceilings=False))
+    assert 10 * some < sum(priced) - some
