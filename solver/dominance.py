@@ -24,6 +24,8 @@ class Pruning:
     necessary_memory: bool = True
     first_bound: bool = True
     holding: bool = True
+    communication: bool = True
+    """Rows that cannot keep a limit on communication (`bounds.communication`)."""
 
 
 def accumulation_rows(problem: Problem, space: BackendSpace, legal: BoolArray) -> BoolArray:

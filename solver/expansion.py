@@ -10,7 +10,7 @@ from solver.bounds.topology import topology_floors
 from solver.groups import Group, grouped
 from solver.incumbent import MARGIN
 from solver.rounding import MEMORY_UNIT
-from solver.rows import Rows, may_fit, priced_rows, with_memory
+from solver.rows import Rows, may_fit, may_keep_share, priced_rows, with_communication, with_memory
 from solver.space import every_topology, rows_of
 from solver.standing import Question, Standing
 from solver.twins import outdone, twin_features
@@ -90,7 +90,12 @@ def _tested(question: Question, standing: Standing, rows: Rows, twins: list[IntA
         keep &= ~np.asarray(standing.beaten(rows.lower * question.objective.weights(rows.strategy)))
     if not keep.any():
         return
-    rows, limit = rows.take(keep), limit[keep]
+    rows, limit = with_communication(question.problem, rows.take(keep)), limit[keep]
+    if question.pruning.communication:
+        keep = may_keep_share(question.problem, rows)
+        if not keep.any():
+            return
+        rows, limit = rows.take(keep), limit[keep]
     memory, least = with_memory(question.problem, question.prices, rows, question.caps)
     if question.pruning.necessary_memory:
         keep = may_fit(question.problem, rows, memory, least)

@@ -125,7 +125,9 @@ class Group:
         """A row with what the problem asks of its communication."""
         if self.problem.limits.max_communication_fraction is None:
             return row
-        limit = communication(self.problem, self.rows.strategy.take([index]), self.shape.stages)
+        assert self.rows.communication is not None, "rows of a limit on communication are priced in it"
+        told = {view: time.take([index]) for view, time in self.rows.communication.items()}
+        limit = communication(self.problem, told, self.rows.strategy.take([index]), self.shape.stages)
         return replace(row, communication=limit)
 
     def within(self, most: int) -> "Group":

@@ -164,12 +164,20 @@ def lower_bounds(
     return bound
 
 
-def communication(problem: Problem, one: Strategy, stages: int) -> Communication | None:
-    """What of the time of a row is communication, where the problem limits that; `one` is a column of one row."""
-    limit = problem.limits.max_communication_fraction
-    if limit is None:
+def communication_times(problem: Problem, strategy: Strategy) -> Times | None:
+    """What of the time of all rows is communication, where the problem limits that."""
+    if problem.limits.max_communication_fraction is None:
         return None
-    times = times_by_stage(problem, priced_times(problem, _communication_times, one), stages)
+    from cost_models.time import communication_table  # noqa: PLC0415  only where it is limited
+
+    return priced_times(problem, communication_table, strategy)
+
+
+def communication(problem: Problem, told: Times, one: Strategy, stages: int) -> Communication:
+    """The limit on the communication of a row; `told` and `one` are columns of one row."""
+    limit = problem.limits.max_communication_fraction
+    assert limit is not None, "communication is priced where it is limited"
+    times = times_by_stage(problem, told, stages)
     virtual, steps = (int(np.ravel(n)[0]) for n in (one.virtual_pipeline_stages, one.gradient_accumulation_steps))
     slack = rounding_ticks(
         stages=stages, virtual=virtual, micro_batches=steps, layers=problem.job.model.num_hidden_layers
@@ -191,9 +199,3 @@ def communication(problem: Problem, one: Strategy, stages: int) -> Communication
 
 def _ints(array: Any) -> Any:
     return tuple(_ints(x) for x in array) if np.ndim(array) else int(array)
-
-
-def _communication_times(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable:
-    from cost_models.time import communication_table  # noqa: PLC0415  only where it is limited
-
-    return communication_table(job, strategy, calibration)

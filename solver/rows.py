@@ -14,6 +14,7 @@ from cost_models.schedule import STAGE_CLASSES
 from cost_models.specs.choices import RECOMPUTES
 from cost_models.strategy import Strategy
 from cost_models.table import MemoryTable, Table, TimeTable
+from solver.bounds.communication import most_left
 from solver.bounds.first import least_host, least_hosted, least_memory
 from solver.caps import Caps
 from solver.layout import ALL_OR_NONE, stage_order
@@ -21,6 +22,7 @@ from solver.legality import job_facts, layout_codes
 from solver.placed import (
     Memories,
     Times,
+    communication_times,
     fits_together,
     lower_bounds,
     priced_memories,
@@ -81,6 +83,8 @@ class Rows:
     abilities: dict[str, Any]
     lower: FloatArray
     """First bound on v times the step."""
+    communication: Times | None = None
+    """What of the times is communication, where that is limited."""
     turn: int = 0
     """Place of their arrangement of pools among all."""
 
@@ -94,6 +98,7 @@ class Rows:
 
     def take(self, index: Any) -> "Rows":
         """Some of the rows."""
+        told = self.communication
         return Rows(
             space=self.space[index],
             topology=self.topology[index],
@@ -102,6 +107,7 @@ class Rows:
             time={view: time.take(index) for view, time in self.time.items()},
             abilities={k: a[index] for k, a in self.abilities.items()},
             lower=self.lower[index],
+            communication=told and {view: time.take(index) for view, time in told.items()},
             turn=self.turn,
         )
 
@@ -175,6 +181,21 @@ def no_time(job: Job, strategy: Strategy, calibration: Calibration) -> TimeTable
         stage_tail=np.zeros((n, len(STAGE_CLASSES))),
         fixed=np.zeros(n),
     )
+
+
+def with_communication(problem: Problem, rows: Rows) -> Rows:
+    """Rows with what of their times is communication, where that is limited."""
+    return replace(rows, communication=communication_times(problem, rows.strategy))
+
+
+def may_keep_share(problem: Problem, rows: Rows) -> BoolArray:
+    """Rows of which some layout may keep the limit on communication. (n,)"""
+    share, told = problem.limits.max_communication_fraction, rows.communication
+    if share is None or told is None:
+        return np.ones(len(rows), dtype=bool)
+    views = [(time, told[view]) for view, time in rows.time.items()]
+    result: BoolArray = most_left(views, rows.strategy, layer_counts(problem.job), share) >= 0
+    return result
 
 
 def with_memory(problem: Problem, prices_: Prices, rows: Rows, caps: Caps) -> tuple[Memories, FloatArray]:

@@ -21,7 +21,17 @@ from solver.inner import solve_row
 from solver.part import with_parts
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT
-from solver.rows import Prices, Rows, host_need, layer_counts, no_time, priced_rows, prices
+from solver.rows import (
+    Prices,
+    Rows,
+    host_need,
+    layer_counts,
+    may_keep_share,
+    no_time,
+    priced_rows,
+    prices,
+    with_communication,
+)
 from solver.space import BackendSpace, every_topology, rows_of, spaces
 from solver.verify import configuration
 
@@ -186,6 +196,7 @@ def _floors(question: _Question, every: At) -> FloatArray:
         held = (priced.rows.lower <= question.limit.max_times(priced.rows.strategy)) & (
             question.leanest | (priced.host <= priced.memory.host_capacity)
         )
+        held &= may_keep_share(question.problem, priced.rows)
         floor[part] = np.where(held, priced.memory.margin * (priced.least - priced.capacity), np.inf)
         hosts[part] = np.where(held, priced.host, np.inf)
     if question.leanest:
@@ -196,7 +207,7 @@ def _floors(question: _Question, every: At) -> FloatArray:
 def _priced(question: _Question, at: At) -> _Priced:
     """Rows with their memory where devices are unlimited, and what a rank may allocate."""
     problem, layers = question.problem, layer_counts(question.problem.job)
-    rows = priced_rows(problem, question.prices, question.spaces, *at)
+    rows = with_communication(problem, priced_rows(problem, question.prices, question.spaces, *at))
     memory = question.prices.memory(problem.job, rows.strategy, problem.calibration, problem.oom_risk)
     capacity = caps(problem).bounded(memory).capacity
     memory = question.limit.bounded(memory)

@@ -8,6 +8,7 @@ from solver.dominance import Pruning
 from solver.feasibility import feasible
 from solver.problem import Limits
 from solver.search import solve
+from tests.oracle import pools
 from tests.oracle.instances import instance
 from tests.scale import scaled
 
@@ -37,3 +38,19 @@ def test_a_reduction_never_changes_what_is_feasible_(name: str) -> None:
         assert answers[0] == answers[1], f"seed {seed}"
         infeasible += not answers[0]
     assert infeasible >= 2
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_that_cannot_keep_a_limit_on_communication_are_no_loss(several: bool) -> None:
+    without, statuses, spared = Pruning(communication=False), set(), 0
+    for seed in range(4600, 4600 + scaled(7 if several else 14, 200)):
+        limits = Limits(max_communication_fraction=(0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.4)[seed % 7])
+        problem = pools.problem(pools.pooled(seed), limits=limits) if several else instance(seed).problem(limits=limits)
+        fast, slow = solve(problem), solve(problem, pruning=without)
+        assert fast.status == slow.status, f"seed {seed}"
+        statuses.add(fast.status)
+        spared += slow.candidates.bounded - fast.candidates.bounded
+        if fast.configuration is not None:
+            assert fast.value == slow.value, f"seed {seed}"
+    assert statuses == {"optimal", "infeasible"}
+    assert spared > 0

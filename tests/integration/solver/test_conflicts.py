@@ -13,6 +13,9 @@ from cost_models.memory import memory_ledger
 from cost_models.specs.choices import COMPRESSIONS
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.training import TrainingSpec
+from planner.planning import Asked
+from planner.problem import problem_of
+from planner.request import PlanRequest
 from solver.conflicts import demands, explain
 from solver.domains import offload_requirements, requirement
 from solver.feasibility import feasible, feasible_or_none
@@ -271,3 +274,39 @@ def test_remembering_changes_no_relaxation(seed: int) -> None:
     remembering = replace(problem, refuted=Refuted())
     assert relaxations(problem) == relaxations(remembering)
     assert tuple(pairs(problem, relaxations(problem))) == tuple(pairs(remembering, relaxations(remembering)))
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-4])
+def test_a_share_of_communication_that_works_is_said(share: float) -> None:
+    """No layout is offered where every row waits for more than the limit; nor is a limit of 0 a division by it."""
+    architecture = {
+        "hidden_size": 1024,
+        "num_hidden_layers": 13,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+        "vocab_size": 32000,
+    }
+    request = {
+        "model": {"architecture": architecture},
+        "cluster": {"pools": [{"device": "a100-sxm-80gb", "nodes": 2, "gpus_per_node": 1}]},
+        "training": {"sequence_length": 512, "global_batch_size": 7},
+        "constraints": {"max_communication_fraction": share, "min_gpus": 2},
+    }
+    asked = Asked.of(PlanRequest.read(request), catalog.calibration())
+    problem = problem_of(asked.resolved, asked.calibration)
+    refused = solve(problem)
+    assert refused.status == "infeasible"
+    assert refused.candidates.priced > 300
+    assert refused.candidates.bounded == refused.candidates.solved == 0
+    found = explain(problem)
+    assert {demand.resource for demand in found.conflict} == {"max_communication_fraction"}
+    (change,) = found.limits
+    assert change.feasible
+    assert isinstance(change.value, float)
+    assert not change.infeasible_before, "a smaller share may work"
+    for value, works in ((change.value, True), (change.value / 4, False)):
+        limits = replace(problem.limits, max_communication_fraction=value)
+        answer = solve(replace(problem, limits=limits)).configuration
+        assert (answer is not None) == works
+        if answer is not None:
+            assert estimate(problem.job, answer, problem.calibration).time.communication_fraction <= value
