@@ -17,13 +17,11 @@ from cost_models.memory.instants import END_OF_BACKWARD, FIRST_STEP, LOAD, LOSS,
 from solver.bounds.first import least_memory
 from solver.caps import Caps
 from solver.problem import Problem
-from solver.rows import Prices, host_need, layer_counts, no_time, priced_rows
+from solver.rows import MEMORY_CHUNK, Prices, host_need, layer_counts, no_time, priced_rows
 from solver.space import STRUCTURE, BackendSpace, BoolArray, every_topology, rows_of
 
 GROWING = np.array([LOAD, LOSS, END_OF_BACKWARD, STEP, FIRST_STEP, SAVE])
 """Instants at which no micro-batch needs less than a smaller one."""
-CHUNK = 20_000
-"""Rows priced at once."""
 
 
 def least_first(problem: Problem, spaces: Sequence[BackendSpace]) -> tuple[BackendSpace, ...]:
@@ -50,8 +48,8 @@ def hopeful(problem: Problem, prices: Prices, spaces: Sequence[BackendSpace], ca
     """Rows that may fit at the instants that tell."""
     masks = tuple(np.zeros_like(space.legal) for space in spaces)
     every = rows_of(spaces, *every_topology(spaces))
-    for start in range(0, len(every[0]), CHUNK):
-        space, topology, feature = (column[start : start + CHUNK] for column in every)
+    for start in range(0, len(every[0]), MEMORY_CHUNK):
+        space, topology, feature = (column[start : start + MEMORY_CHUNK] for column in every)
         may = _may_fit(problem, replace(prices, time=no_time), spaces, (space, topology, feature), caps)
         for index, mask in enumerate(masks):
             at = may & (space == index)

@@ -33,6 +33,8 @@ from solver.space import BackendSpace, BoolArray, strategies
 
 Key = tuple[int, int, int, int]
 """Row key: arrangement of pools, back end, topology, feature set, in the fixed order of the space."""
+MEMORY_CHUNK = 20_000
+"""Rows whose memory alone is priced at once: so many that calls do not count, and few beside what else is in memory."""
 
 
 @dataclass(frozen=True, slots=True)

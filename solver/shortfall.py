@@ -22,6 +22,7 @@ from solver.part import with_parts
 from solver.problem import Problem
 from solver.rounding import MEMORY_UNIT
 from solver.rows import (
+    MEMORY_CHUNK,
     Prices,
     Rows,
     host_need,
@@ -37,8 +38,6 @@ from solver.verify import configuration
 
 CHUNK = 400
 """Rows whose peak is bounded at once."""
-PRICED = 20_000
-"""Rows priced at once: so many that calls do not count, and few beside what else is in memory."""
 LARGEST = np.iinfo(np.int64).max
 At = tuple[IntArray, ...]
 """Space, topology and feature of rows, space by space."""
@@ -190,8 +189,8 @@ def _candidates(question: _Question, best: Shortfall | None) -> Iterator[tuple[f
 def _floors(question: _Question, every: At) -> FloatArray:
     """The least that each row can lack; infinite where a limit on time or the hosts rule it out. [bytes]"""
     floor, hosts = np.full(len(every[0]), np.inf), np.full(len(every[0]), np.inf)
-    for start in range(0, len(floor), PRICED):
-        part = slice(start, start + PRICED)
+    for start in range(0, len(floor), MEMORY_CHUNK):
+        part = slice(start, start + MEMORY_CHUNK)
         priced = _priced(question, tuple(column[part] for column in every))
         held = (priced.rows.lower <= question.limit.max_times(priced.rows.strategy)) & (
             question.leanest | (priced.host <= priced.memory.host_capacity)

@@ -117,7 +117,7 @@ def short(seed: int) -> Problem:
 def test_the_nearest_miss_is_the_same(seed: int, leanest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = short(seed)
     every = least_shortfall(problem, host_memory=not leanest, leanest=leanest, pruning=Pruning(ceilings=False))
-    monkeypatch.setattr(shortfall, "PRICED", 997)
+    monkeypatch.setattr(shortfall, "MEMORY_CHUNK", 997)
     some = least_shortfall(problem, host_memory=not leanest, leanest=leanest)
     assert (some and some.missing_bytes) == (every and every.missing_bytes)
 
