@@ -1,7 +1,7 @@
 """A site's own measurements: re-estimate what its rows identify, on its devices only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from typing import Final
 
@@ -12,7 +12,7 @@ from cost_models.calibration import Calibration, Factor
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import Sample, samples, weights
 from planner.fitting.fit import FEWEST_ROWS, Fitted, estimated, movable
-from planner.fitting.robust import NOISE, resolve_linear
+from planner.fitting.robust import NOISE, posterior_sigma, resolve_linear
 from planner.fitting.site_intervals import site_intervals
 from planner.fitting.trust import UPPER, agreeing, distinct, most_spread, spread
 from planner.measurement import Measurement
@@ -80,6 +80,8 @@ def _told(here: Calibration, own: Sequence[Sample], usable: Sequence[Sample], fa
         few = f"too few to move a constant, {FEWEST_ROWS} distinct ones are needed"
         return Told(family, len(own), {}, few if len(once) < FEWEST_ROWS else _UNLIKE)
     result, beyond = site_fit(here, usable)
+    if spread(result.residuals - np.median(result.residuals)) > most_spread(here, family):
+        return Told(family, len(own), {}, _UNLIKE, beyond)
     if not result.names and beyond:
         return Told(family, len(own), {}, "further from the predictions than constants may move", beyond)
     if spread(result.residuals) > most_spread(here, family):
@@ -96,8 +98,9 @@ _UNLIKE: Final = "too unlike each other, or the predictions, to move a constant"
 
 
 def site_fit(here: Calibration, own: Sequence[Sample]) -> tuple[Fitted, tuple[str, ...]]:
-    """The fit of one family's rows around the calibration as it stands, and the factors that it leaves where they are
-    because it would move them by more than `MOST_WIDTHS` widths of their prior.
+    """The fit of one family's rows around the calibration as it stands, of those factors alone that the rows identify,
+    and the factors that it leaves where they are because it would move them by more than `MOST_WIDTHS` widths of their
+    prior. What is fitted is what moves: errors of a fit of more factors would not be those of the update.
     """
     values = {key: factor.value for key, factor in here.factors.items()}
     batches = Batches(own, values)
@@ -107,10 +110,27 @@ def site_fit(here: Calibration, own: Sequence[Sample]) -> tuple[Fitted, tuple[st
         result = estimated(batches, here, values, names, weight)
         away = np.abs(result.estimate - result.problem.centre) / result.problem.sigma
         far = {name for name, widths in zip(names, away, strict=True) if widths > MOST_WIDTHS}
-        if not far:
-            return result, tuple(sorted(beyond))
         beyond |= far
-        names = tuple(name for name in names if name not in far)
+        kept = identified(result) if not far else tuple(name for name in names if name not in far)
+        if kept == names:
+            return result, tuple(sorted(beyond))
+        names = kept
+
+
+def identified(result: Fitted) -> tuple[str, ...]:
+    """The factors left when the one that the rows narrow least is taken away, again and again, until they narrow each
+    to `IDENTIFIED` of its prior: of factors that act alike one stays.
+    """
+    left = list(range(len(result.names)))
+    while left:
+        sigma = result.problem.sigma[left]
+        part = replace(result.problem, centre=result.problem.centre[left], sigma=sigma)
+        shares = posterior_sigma(result.residuals, result.slopes[:, left], part) / sigma
+        least = int(np.argmax(shares))
+        if shares[least] <= IDENTIFIED:
+            break
+        del left[least]
+    return tuple(result.names[index] for index in left)
 
 
 def _moved(here: Calibration, result: Fitted, runs: int, family: str) -> dict[str, Factor]:
