@@ -13,6 +13,7 @@ from cost_models.specs.training import TrainingSpec
 from cost_models.units import ByteSize
 from planner.configuration_request import ConfigurationRequest
 from planner.constraints import Constraints
+from planner.question import as_request, is_question
 from planner.reading import read_file, shortened
 
 
@@ -73,7 +74,7 @@ class ClusterRequest(Spec):
 
 
 class PlanRequest(Spec):
-    """A model, a cluster, a training job, an objective, and what the answer must obey."""
+    """A model, a cluster, a training job, an objective, and what the answer must obey; or the `request` of a plan."""
 
     model: ModelRequest
     cluster: ClusterRequest
@@ -85,6 +86,12 @@ class PlanRequest(Spec):
     constraints: Constraints = Constraints()
     configuration: ConfigurationRequest | None = None
     """For an estimate: price exactly this."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_plan(cls, data: Any) -> Any:
+        """The `request` of a plan asks the same again."""
+        return as_request(data) if is_question(data) else data
 
     @model_validator(mode="after")
     def _lists(self) -> "PlanRequest":

@@ -21,6 +21,8 @@ SHORT_BODY: Final = 2**14
 MOST_MARKS: Final = 32_768
 """Most commas and opening brackets of a body, which bound its values before any is made."""
 
+_TABLES: Final = ("config", "architecture", "layers")
+"""Parts of a model that may be long: what others have written, and the kind of every layer."""
 JOB_EXAMPLE: Final[dict[str, Any]] = {
     "model": {"preset": "llama-2-7b"},
     "cluster": {"pools": [{"device": "a100-sxm-80gb", "nodes": 1, "gpus_per_node": 8}]},
@@ -115,7 +117,7 @@ def _read(body: bytes, most_values: int) -> dict[str, Any]:
     _check_numbers(found)
     model = found.get("model")
     # Validation, on the event loop, names every complaint: it gets no more values than it can name in milliseconds.
-    own = {**found, "model": {**model, "config": None, "architecture": None}} if isinstance(model, dict) else found
+    own = {**found, "model": {**model, **dict.fromkeys(_TABLES)}} if isinstance(model, dict) else found
     if (count := _count(own)) > most_values:
         raise UnreadableBody(f"the body holds {count} values outside model.config, the limit is {most_values}")
     return found
