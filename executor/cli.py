@@ -198,25 +198,28 @@ def report(
 def probe(
     processes: Annotated[int | None, typer.Option(min=1, help="default: one a GPU; 2 without GPUs")] = None,
     memory: Annotated[str | None, typer.Option(help="cap of each process on a CPU, such as 2GiB")] = None,
-    name: Annotated[str, typer.Option(help="of the device in plans")] = "cpu-probe",
+    name: Annotated[str | None, typer.Option(help="of the device; default: cpu-probe, with GPUs gpu-probe")] = None,
     out: Annotated[Path, typer.Option(help="file for `cluster: {device: FILE}`")] = Path("probe.yaml"),
-    service: Annotated[str | None, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL to post it to")] = None,
+    service: Annotated[
+        str | None, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL to register device and cluster at")
+    ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="register it at the service as `cluster: NAME`")
+        str | None, typer.Option(metavar="NAME", help="of the cluster at the service; default: the device's name")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Read this node and measure it with the job's own number of processes."""
-    from executor.probing import default_processes, register, write_pool
+    from executor.probing import default_name, default_processes, register, write_pool
     from executor.probing import probe as measure
 
     cap = None if memory is None else parse_bytes(memory)
+    if cluster is not None and service is None:
+        raise PlanRefused(f"--cluster {cluster} needs --service, the URL to register it at")
+    name = name or default_name()
     found = measure(processes or default_processes(), name=name, memory_bytes=cap, output=sys.stderr)
     write_pool(found, out)
-    if cluster is not None:
-        if service is None:
-            raise PlanRefused(f"--cluster {cluster} needs --service, the URL to register it at")
-        register(found, service, cluster)
+    if service is not None:
+        register(found, service, device=name, cluster=cluster or name)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
         return

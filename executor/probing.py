@@ -64,6 +64,11 @@ def probe(processes: int, *, name: str, memory_bytes: int | None, output: TextIO
     return Probe(node=node, figures=figures, pool=pool_of(node, figures, name=name, memory_bytes=memory_bytes))
 
 
+def default_name() -> str:
+    """Of the device."""
+    return "gpu-probe" if read_node().gpus else "cpu-probe"
+
+
 def default_processes() -> int:
     """A process for each GPU, else two: the smallest cluster."""
     return len(read_node().gpus) or min(2, len(os.sched_getaffinity(0)))
@@ -75,13 +80,20 @@ def write_pool(probe_: Probe, path: Path) -> Path:
     return write_text(path, head + yaml.safe_dump(probe_.pool, sort_keys=False, width=110))
 
 
-def register(probe_: Probe, service: str, name: str) -> None:
-    """Give the node a name at the service, so that requests may say `cluster: NAME`.
+def register(probe_: Probe, service: str, *, device: str, cluster: str) -> None:
+    """Name the node's device, with its links, at the service, and the cluster of this node: requests may then say
+    `device: DEVICE` for a pool, or `cluster: CLUSTER`.
 
     Raises:
         ServiceAway: no answer.
-        ServiceRefused: the name is taken, or the service takes no such pool.
+        ServiceRefused: a name is taken, or the service takes no such device.
     """
-    body = {"name": name, "pools": [probe_.pool]}
-    key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    post(service, "/v1/clusters", body, idempotency_key=key)
+    nodes: dict[str, dict[str, Any]] = {
+        "/v1/devices": {"name": device, **probe_.pool},
+        "/v1/clusters": {"name": cluster, "pools": [{"device": device}]},
+    }
+    measured = json.dumps(probe_.pool, sort_keys=True)
+    for path, body in nodes.items():
+        # The same node measured anew is another one, under whatever name.
+        key = hashlib.sha256(f"{path} {body['name']} {measured}".encode()).hexdigest()
+        post(service, path, body, idempotency_key=key)

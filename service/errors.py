@@ -16,7 +16,7 @@
        ├─ Busy                         too much is waiting already; try later
        ├─ TooMuch                      the caller's project has its share under way
        ├─ Pointed                      one key of the body is refused
-       │  ├─ UnknownNames              it names a cluster that nobody registered
+       │  ├─ UnknownNames              it names a cluster or a device that nobody registered
        │  └─ NotInline                 it names a file or a download, which the service does not open
        └─ SolveFailed                  the work on an accepted request ended without an answer
           ├─ SolveTimedOut             it took longer than this installation allows

@@ -4,9 +4,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, PositiveInt, Tag
 
+from cost_models import catalog
+from cost_models.errors import UnknownName
 from cost_models.specs.base import Spec
 from planner.frontier import MOST_POINTS, POINTS, Axes
-from planner.request import ClusterRequest, ModelRequest, PlanRequest
+from planner.request import ClusterRequest, ModelRequest, PlanRequest, PoolRequest
 from service.errors import NotInline, UnknownNames
 from service.storage.repositories import Repositories
 
@@ -83,7 +85,7 @@ def resolved_names(order: Order, work: Repositories, project_id: str) -> PlanReq
     """The request without names that only this project knows: it means the same for ever.
 
     Raises:
-        UnknownNames: no such cluster is registered.
+        UnknownNames: no such cluster or device is registered.
     """
     parts = {name: getattr(order, name) for name in PlanRequest.model_fields}
     if isinstance(order.cluster, str):
@@ -92,8 +94,37 @@ def resolved_names(order: Order, work: Repositories, project_id: str) -> PlanReq
             known = ", ".join(work.registrations.names(project_id, "cluster")[:20]) or "none"
             raise UnknownNames("/cluster", f"no cluster is registered as {order.cluster!r}; there are {known}")
         parts["cluster"] = ClusterRequest.model_validate(cluster)
+    else:
+        parts["cluster"] = with_devices(order.cluster, work, project_id)
     if order.model.preset is not None:
         model = work.registrations.content(project_id, "model", order.model.preset)
         if model is not None:
             parts["model"] = ModelRequest.model_validate(model)
     return PlanRequest(**parts)
+
+
+def with_devices(cluster: ClusterRequest, work: Repositories, project_id: str) -> ClusterRequest:
+    """The cluster with what the project's own devices stand for; what its pools state wins over that.
+
+    Raises:
+        UnknownNames: no such device is in the catalogue or registered.
+    """
+    pools = tuple(_pool(pool, index, work, project_id) for index, pool in enumerate(cluster.pools))
+    return cluster if pools == cluster.pools else cluster.model_copy(update={"pools": pools})
+
+
+def _pool(pool: PoolRequest, index: int, work: Repositories, project_id: str) -> PoolRequest:
+    """A pool of a registered device. Names of the catalogue cannot be registered: those are not looked up."""
+    if not isinstance(pool.device, str):
+        return pool
+    try:
+        catalog.device(pool.device)
+    except UnknownName as error:
+        device = work.registrations.content(project_id, "device", pool.device)
+        if device is None:
+            own = ", ".join(work.registrations.names(project_id, "device")[:20]) or "none"
+            message = f"{error}; the project has registered {own}"
+            raise UnknownNames(f"/cluster/pools/{index}/device", message) from error
+        stated = pool.model_dump(exclude_unset=True, exclude={"device"})
+        return PoolRequest.model_validate({**device, **stated})
+    return pool

@@ -1,4 +1,4 @@
-"""Names of a project's own: models and clusters that requests may then name."""
+"""Names of a project's own: models, clusters and devices that requests may then name."""
 
 from datetime import datetime
 from typing import Any
@@ -8,13 +8,14 @@ from pydantic import Field, model_validator
 from cost_models import catalog
 from cost_models.errors import UnknownName
 from cost_models.specs.base import Spec
+from cost_models.specs.cluster import DeviceSpec
 from cost_models.specs.model import BrokenRuleValue
 from planner.model_source import resolve_model
-from planner.request import ClusterRequest, ModelRequest
+from planner.request import ClusterRequest, ModelRequest, PoolRequest
 from planner.resolve import cluster_of
 from service.callers import Caller
 from service.errors import Conflict, NotFound
-from service.orders import Name
+from service.orders import Name, with_devices
 from service.storage.repositories import Repositories
 from service.storage.repositories.registrations import Kind
 from service.storage.tables import Registration
@@ -40,6 +41,13 @@ class ModelOrder(Spec):
     def model(self) -> ModelRequest:
         """As a request would state it."""
         return ModelRequest(config=self.config, architecture=self.architecture)
+
+
+class DeviceOrder(PoolRequest):
+    """A device under a name, and what pools of it get where they state nothing else; a probe's file holds the same."""
+
+    name: Name
+    device: DeviceSpec = Field(description="the facts of the device")
 
 
 class ClusterOrder(ClusterRequest):
@@ -70,15 +78,32 @@ def register_model(work: Repositories, caller: Caller, order: ModelOrder) -> str
     raise Conflict(f"the catalogue has a model called {order.name}; choose another name")
 
 
+def register_device(work: Repositories, caller: Caller, order: DeviceOrder) -> str:
+    """Keep a device that pools can be made of.
+
+    Raises:
+        SpecError: a number of it breaks a rule, or a link is unknown.
+        Conflict: the name is taken, by the catalogue or by the project.
+    """
+    content = order.model_dump(mode="json", exclude={"name"}, exclude_unset=True)
+    cluster_of(ClusterRequest(pools=(PoolRequest.model_validate(content),)))
+    try:
+        catalog.device(order.name)
+    except UnknownName:
+        return _register(work, caller, "device", order.name, content)
+    raise Conflict(f"the catalogue has a device called {order.name}; choose another name")
+
+
 def register_cluster(work: Repositories, caller: Caller, order: ClusterOrder) -> str:
-    """Keep a cluster whose devices are known.
+    """Keep a cluster whose devices are known, with what the project's own ones stand for now.
 
     Raises:
         SpecError: a device or a link is unknown.
         Conflict: the name is taken.
     """
-    cluster_of(order)
-    content = order.model_dump(mode="json", exclude={"name"}, exclude_unset=True)
+    cluster = with_devices(order, work, caller.project_id)
+    cluster_of(cluster)
+    content = cluster.model_dump(mode="json", exclude={"name"}, exclude_unset=True)
     return _register(work, caller, "cluster", order.name, content)
 
 

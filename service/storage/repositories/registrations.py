@@ -1,4 +1,4 @@
-"""Models and clusters that a project has named."""
+"""Models, clusters and devices that a project has named."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, select
 from service.storage.repositories.base import Repository
 from service.storage.tables import Registration
 
-Kind = Literal["model", "cluster"]
+Kind = Literal["model", "cluster", "device"]
 _ROW = Registration.__table__.c
 _CONTENT = select(_ROW.content).where(
     _ROW.project_id == bindparam("project_id"), _ROW.kind == bindparam("kind"), _ROW.name == bindparam("name")

@@ -17,7 +17,7 @@ from executor.probing import Probe, write_pool
 from planner.planning import plan
 from planner.request import PlanRequest, load_request
 from planner.resolve import resolve
-from service.registry import ClusterOrder
+from service.registry import ClusterOrder, DeviceOrder
 
 ALPHA, RATE = 2e-4, 1.5e9
 SIZES = [2**power for power in range(12, 26, 2)]
@@ -100,14 +100,6 @@ def test_a_request_names_the_file_and_gets_that_node(tmp_path: Path) -> None:
     assert pool.intra_node_link.latency_seconds == pytest.approx(ALPHA)
 
 
-def test_the_pool_carries_the_rate_of_every_collective() -> None:
-    slow = alpha_beta("reduce_scatter", 2, [(size, 2 * seconds("reduce_scatter", size, 2)) for size in SIZES])
-    of = figures(collectives=figures().collectives | {"reduce_scatter": slow})
-    link = pool_of(node(), of, name="lab-cpu", memory_bytes=2**30)["intra_node_link"]
-    assert link["reduce_scatter_rate"] == pytest.approx(0.5)
-    assert (link["all_gather_rate"], link["all_to_all_rate"]) == (1.0, 1.0)
-
-
 def test_planning_for_two_processes_obeys_the_cap_of_each(tmp_path: Path) -> None:
     made = plan(ask(tmp_path, 2**29))
     assert made.status == "optimal"
@@ -126,19 +118,22 @@ def test_numbers_beside_the_file_win(tmp_path: Path) -> None:
 
 
 def test_the_service_takes_what_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = []
+    sent: list[Any] = []
 
     def post(service: str, path: str, body: dict[str, Any], *, idempotency_key: str) -> None:
-        sent.append((service, path, ClusterOrder.model_validate(body), idempotency_key))
+        order = DeviceOrder if path == "/v1/devices" else ClusterOrder
+        sent.append((service, path, order.model_validate(body), idempotency_key))
 
     monkeypatch.setattr(probing, "post", post)
     pool = pool_of(node(), figures(), name="lab-cpu", memory_bytes=2**30)
     for _ in range(2):
-        probing.register(Probe(node=node(), figures=figures(), pool=pool), "http://s", "lab")
-    (first, second) = sent
-    assert first == second
-    assert first[:2] == ("http://s", "/v1/clusters")
-    assert first[2].name == "lab"
+        probing.register(Probe(node=node(), figures=figures(), pool=pool), "http://s", device="lab-cpu", cluster="lab")
+    assert sent[:2] == sent[2:], "asked again, it is the same"
+    (device, cluster), keys = (one[2] for one in sent[:2]), {one[3] for one in sent}
+    assert (device.name, device.device.name, device.gpus_per_node) == ("lab-cpu", "lab-cpu", 2)
+    assert device.intra_node_link.measured
+    assert (cluster.name, cluster.pools[0].device) == ("lab", "lab-cpu")
+    assert len(keys) == 2
 
 
 def a_gpu(name: str) -> Gpu:
