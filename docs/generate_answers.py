@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from planner import calibrations
 from service.app import create_app
 from service.reading import CONFIGURATION_EXAMPLE
-from service.routes import clusters, measurements, models
+from service.routes import calibrations as calibrations_route
+from service.routes import clusters, devices, measurements, models
 from service.settings import ServiceSettings
 
 TARGET = Path(__file__).parents[1] / "service" / "examples.json"
@@ -86,9 +87,12 @@ def record(http: TestClient, found: dict[str, dict[str, Any]]) -> None:
     own = {"reason": "a week of runs", "calibration": calibrations.current().model_dump(mode="json")}
     added = ask("add_calibration", "POST", "/v1/calibrations", own)
     ask("get_calibration", "GET", added.headers["location"])
+    ask("get_drift", "GET", f"{added.headers['location']}/drift")
+    ask("add_calibration", "POST", "/v1/calibrations", calibrations_route.LEARNED)
+    ask("activate_calibration", "POST", f"{added.headers['location']}/activate", calibrations_route.ROLL_BACK)
     ask("get_model", "GET", ask("register_model", "POST", "/v1/models", models.EXAMPLE).headers["location"])
     ask("get_cluster", "GET", ask("register_cluster", "POST", "/v1/clusters", clusters.EXAMPLE).headers["location"])
-    ask("get_device", "GET", "/v1/devices/a100-sxm-80gb")
+    ask("get_device", "GET", ask("register_device", "POST", "/v1/devices", devices.EXAMPLE).headers["location"])
     for what in ("plans", "frontiers", "ladders", "estimates", "measurements", "jobs", "calibrations", "clusters"):
         ask(f"list_{what}", "GET", f"/v1/{what}?page_size=1")
     for what in ("models", "devices", "audit"):

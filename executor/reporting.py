@@ -38,6 +38,9 @@ def measurement(report: RunReport) -> dict[str, Any] | None:
     for name, quantity in (("peak_allocated_bytes", "peak_allocated"), ("peak_reserved_bytes", "peak_reserved")):
         if quantity in figures:
             body[name] = int(figures[quantity])
+    if report.outcome == "out_of_memory":
+        facts = {"requested_bytes": report.requested_bytes, "phase": report.last_phase}
+        body |= {key: value for key, value in facts.items() if value is not None}
     if "step_time" in figures:
         body["step_seconds"] = figures["step_time"]
     return body

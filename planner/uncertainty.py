@@ -14,6 +14,8 @@ Level = Literal["80", "90"]
 LEVELS: Final[tuple[Level, ...]] = ("80", "90")
 ADAPTERS: Final = "-adapters"
 """Ends the name of a framework that trains adapters, as in the constants of the launch floor."""
+DRIFT: Final = "drift"
+"""Begins the factors that note how far the last runs of a framework were off: `drift.step_seconds.ddp@cpu`."""
 SMALL_WIDTH: Final = 2048
 """Hidden size below which the host's launches set the pace, so that errors are of another kind."""
 

@@ -6,7 +6,7 @@ from cost_models.specs.choices import SPARING
 from cost_models.specs.configuration import Configuration
 from planner.plan import Prediction
 from planner.resolve import ResolvedRequest
-from planner.uncertainty import knowledge_class
+from planner.uncertainty import DRIFT, knowledge_class, stack_of
 
 
 def warnings_of(
@@ -32,6 +32,7 @@ def warnings_of(
         for device in devices
         if device.usable_memory_source == "derived"
     ]
+    found += _drifts(resolved, configuration, calibration)
     if configuration.world_size < resolved.cluster.gpus:
         found.append(_idle(resolved, configuration))
     if configuration.backend.name == "megatron" and configuration.zero_stage > 1 and configuration.tensor_parallel > 1:
@@ -46,6 +47,21 @@ def warnings_of(
             f"sequence_length {job.training.sequence_length} exceeds max_position_embeddings {limit} of the model"
         )
     return tuple(found)
+
+
+def _drifts(resolved: ResolvedRequest, configuration: Configuration, calibration: Calibration) -> list[str]:
+    """What the last runs on the plan's devices said of the calibration, where it is noted there."""
+    found = []
+    for framework, family in sorted({stack_of(seen, configuration) for seen in pool_jobs(resolved.job, configuration)}):
+        here = calibration.on(family)
+        for quantity, what in {"step_seconds": "steps", "peak_allocated_bytes": "allocated peaks"}.items():
+            if here.known(DRIFT, f"{quantity}.{framework}"):
+                note = here.factors[f"{DRIFT}.{quantity}.{framework}"]
+                found.append(
+                    f"drift: the last runs of {framework} on {family} had {what} of {note.value:g} times those "
+                    f"predicted ({note.source})"
+                )
+    return found
 
 
 def _idle(resolved: ResolvedRequest, configuration: Configuration) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime
+from typing import Final
 
 from pydantic import Field, field_validator
 
@@ -12,9 +13,13 @@ from cost_models.specs.model import BrokenRuleValue
 from planner import calibrations
 from planner.identity import calibration_hash
 from service.callers import Caller
+from service.errors import Conflict, NotFound
+from service.evidence import Evidence
 from service.identifiers import new_id
 from service.storage.repositories import Repositories
-from service.storage.tables import CalibrationVersion
+from service.storage.tables import Activation, CalibrationVersion
+
+MOST_SHOWN: Final = 20
 
 
 class CalibrationOrder(Spec):
@@ -25,6 +30,7 @@ class CalibrationOrder(Spec):
     data: dict[str, str] = Field(
         default_factory=dict, max_length=200, description="SHA-256 of the measurement files behind it, by name"
     )
+    activate: bool = Field(default=True, description="whether new answers are made with it")
     author: str | None = Field(default=None, max_length=200, description="the caller when left out")
 
     @field_validator("data")
@@ -34,6 +40,23 @@ class CalibrationOrder(Spec):
             if not re.fullmatch(r"[0-9a-f]{64}", value):
                 raise BrokenRuleValue(f"data.{name} is no SHA-256 in lower-case hexadecimal")
         return data
+
+
+class ActivationOrder(Spec):
+    """A version that answers from now on."""
+
+    reason: str = Field(min_length=1, max_length=2000, description="why it answers instead of the one before")
+    hold: bool = Field(default=True, description="whether it stays when measurements come in, until another activation")
+    author: str | None = Field(default=None, max_length=200, description="the caller when left out")
+
+
+class ActivationEntry(Spec):
+    """When a version was put in force."""
+
+    author: str
+    reason: str
+    held: bool
+    created_at: datetime
 
 
 class CalibrationSummary(Spec):
@@ -48,16 +71,19 @@ class CalibrationSummary(Spec):
     created_at: datetime
     installed: bool = Field(description="whether the service was started with it; else the project added it")
     current: bool = Field(description="whether new answers are made with it")
+    learned: bool = Field(description="whether it was made from the project's own measurements")
 
 
 class CalibrationDetail(CalibrationSummary):
-    """A version with its factors."""
+    """A version with its factors, what stands behind them, and when it was put in force."""
 
     calibration: Calibration
+    evidence: Evidence | None = Field(default=None, description="of one that was made from measurements")
+    activations: tuple[ActivationEntry, ...] = Field(default=(), description="newest first, at most twenty")
 
 
 def add(work: Repositories, caller: Caller, order: CalibrationOrder) -> str:
-    """Keep a version; answers are made with it from now on.
+    """Keep a version. Where it is activated too, it stays in force until somebody activates another.
 
     Raises:
         BrokenRule: it lacks factors that this release needs.
@@ -79,7 +105,45 @@ def add(work: Repositories, caller: Caller, order: CalibrationOrder) -> str:
         content=order.calibration.model_dump_json(),
     )
     work.calibrations.add(row)
+    if order.activate:
+        activate(work, caller.project_id, row.id, author=row.author, reason=row.reason, held=True)
     return row.id
+
+
+def activate(
+    work: Repositories, project_id: str, calibration_id: str | None, *, author: str, reason: str, held: bool
+) -> None:
+    """Answer with a version (None: whatever the installation brings) from now on."""
+    work.calibrations.activate(
+        Activation(
+            id=new_id(),
+            project_id=project_id,
+            calibration_id=calibration_id,
+            author=author,
+            reason=reason,
+            held=held,
+        )
+    )
+
+
+def put_in_force(
+    work: Repositories, caller: Caller, calibration_id: str, order: ActivationOrder, installed: str
+) -> str:
+    """Answer with a version of the project, or with what this process was started with (`installed`).
+
+    Raises:
+        NotFound: no such version.
+        Conflict: an earlier release brought it.
+    """
+    row = work.calibrations.get(caller.project_id, calibration_id)
+    if row is None:
+        raise NotFound("no calibration of this id is known")
+    if row.project_id is None and row.id != installed:
+        raise Conflict(f"{row.version} came with another release; this one answers with {installed}")
+    chosen = None if row.project_id is None else row.id
+    author = order.author or caller.name
+    activate(work, caller.project_id, chosen, author=author, reason=order.reason, held=order.hold)
+    return calibration_id
 
 
 def summary(row: CalibrationVersion, current_id: str) -> CalibrationSummary:
@@ -94,10 +158,19 @@ def summary(row: CalibrationVersion, current_id: str) -> CalibrationSummary:
         created_at=row.created_at,
         installed=row.project_id is None,
         current=row.id == current_id,
+        learned=row.evidence is not None,
     )
 
 
-def detail(row: CalibrationVersion, current_id: str) -> CalibrationDetail:
+def detail(work: Repositories, project_id: str, row: CalibrationVersion, current_id: str) -> CalibrationDetail:
     """A row with its factors."""
-    calibration = Calibration.model_validate_json(row.content)
-    return CalibrationDetail(**dict(summary(row, current_id)), calibration=calibration)
+    when = work.calibrations.activations(project_id, None if row.project_id is None else row.id, MOST_SHOWN)
+    entries = (
+        ActivationEntry(author=one.author, reason=one.reason, held=one.held, created_at=one.created_at) for one in when
+    )
+    return CalibrationDetail(
+        **dict(summary(row, current_id)),
+        calibration=Calibration.model_validate_json(row.content),
+        evidence=None if row.evidence is None else Evidence.model_validate(row.evidence),
+        activations=tuple(entries),
+    )

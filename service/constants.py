@@ -54,9 +54,9 @@ class CalibrationShelf:
         self._own = Constants(found, sha256, calibration)
 
     def current(self, work: Repositories, project_id: str) -> Constants:
-        """The project's newest version, or else this installation's own."""
-        newest = work.calibrations.newest(project_id)
-        return self._installed(work) if newest is None else self.get(work, project_id, newest)
+        """The version that the project has activated last, or else this installation's own."""
+        chosen = work.calibrations.in_force(project_id).calibration_id
+        return self.installed(work) if chosen is None else self.get(work, project_id, chosen)
 
     def get(self, work: Repositories, project_id: str, calibration_id: str) -> Constants:
         """The version of an id that the project's rows name."""
@@ -72,7 +72,8 @@ class CalibrationShelf:
             return found
         return self._read[calibration_id]
 
-    def _installed(self, work: Repositories) -> Constants:
+    def installed(self, work: Repositories) -> Constants:
+        """What this process was started with."""
         if self._own is None:
             self.register_own(work)
         assert self._own is not None

@@ -7,7 +7,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 
 from cost_models.specs.base import Spec
 from cost_models.specs.model import BrokenRuleValue
-from planner.plan import Plan
+from planner.fitting.drift import Drift
+from planner.plan import Phase, Plan
 from service.callers import Caller
 from service.errors import NotFound, Pointed
 from service.identifiers import new_id
@@ -27,6 +28,10 @@ class MeasurementOrder(Spec):
     peak_allocated_bytes: PositiveInt | None = Field(default=None, description="fullest rank")
     peak_reserved_bytes: PositiveInt | None = Field(default=None, description="fullest rank")
     peak_device_bytes: PositiveInt | None = Field(default=None, description="as the driver counts it, fullest device")
+    requested_bytes: NonNegativeInt | None = Field(
+        default=None, description="oom: size of the request that memory ran out at"
+    )
+    phase: Phase | None = Field(default=None, description="in which it ended, where it did not end well")
     steps: NonNegativeInt | None = Field(default=None, description="steps done")
     versions: dict[str, str] = Field(default_factory=dict, max_length=50, description="of frameworks, by name")
     notes: str = Field(default="", max_length=4000)
@@ -49,8 +54,14 @@ class Measurement(MeasurementOrder):
     ratios: dict[str, float] = Field(default_factory=dict, description="measured over predicted, by quantity")
 
 
-def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrder) -> str:
-    """Keep a measurement of a plan; its id.
+class MeasurementAnswer(Measurement):
+    """A stored measurement with what the last runs like it say of the calibration in force."""
+
+    drift: tuple[Drift, ...] = Field(default=(), description="by quantity, of the plan's framework and device family")
+
+
+def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrder) -> StoredMeasurement:
+    """Keep a measurement of a plan.
 
     Raises:
         NotFound: no such plan is made.
@@ -69,7 +80,7 @@ def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrde
         content=order.model_dump(mode="json", exclude={"author", "outcome"}, exclude_none=True),
     )
     work.measurements.add(row)
-    return row.id
+    return row
 
 
 def measured(row: StoredMeasurement, plan: StoredPlan | None) -> Measurement:

@@ -64,6 +64,12 @@ ERROR_RATIO: Final = Histogram(
     registry=REGISTRY,
     buckets=_RATIOS,
 )
+DRIFTING: Final = Gauge(
+    "meshwright_drifting_kinds",
+    "Pairs of framework and device family whose last runs lie outside of their intervals, as this process saw them.",
+    ("quantity",),
+    registry=REGISTRY,
+)
 REFUSED: Final = Counter(
     "meshwright_refused_requests",
     "Refused before any work: who asks is unknown, or asks too often.",

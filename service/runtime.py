@@ -22,6 +22,7 @@ from service.solving.spawn import SpawnPool
 from service.solving.watch import Watch
 from service.storage import upgrade
 from service.storage.database import Database
+from service.trust import Trust
 from service.webhooks.addresses import Allowed
 from service.webhooks.sender import Sender
 
@@ -44,6 +45,7 @@ class Runtime:
     rates: Rates
     audit: AuditTrail
     pulse: Pulse
+    trust: Trust
 
     async def start(self, settings: ServiceSettings) -> None:
         """Bring the database up to date where that is ours to do, then begin to work."""
@@ -124,6 +126,7 @@ def runtime(
         rates=Rates(),
         audit=AuditTrail(database),
         pulse=Pulse(),
+        trust=Trust(database, shelf),
     )
 
 

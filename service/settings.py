@@ -10,6 +10,7 @@ from pydantic import (
     Field,
     IPvAnyNetwork,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SecretStr,
@@ -86,6 +87,8 @@ class ServiceSettings(BaseSettings):
     """How often the queue is looked at for requests that other replicas accepted."""
     shutdown_seconds: PositiveFloat = 20.0
     """Open requests are given this long when the service is told to end."""
+    recalibrate_after: NonNegativeInt = 10
+    """A project's constants are corrected anew when so many of its runs have come in since; 0: only when asked."""
     webhook_secret: SecretStr | None = None
     """Signs messages to webhooks: `whsec_` and 24 to 64 bytes in base64. Without it none are taken on."""
     webhook_networks: tuple[IPvAnyNetwork, ...] = ()

@@ -51,6 +51,7 @@ def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margi
     """The factors of each candidate's regime: ledger, attention, experts, pipeline, size of the card."""
     power = exponent(oom_risk)
     shape = np.shape(setting.tensor)
+    calibration = calibration.on(setting.job.device.name, setting.job.device.family)
 
     def factor(regime: str) -> tuple[float, float, float]:
         error, median = error_regime(regime), calibration("fragmentation", regime)

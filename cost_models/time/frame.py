@@ -154,11 +154,8 @@ class Frame:
 
     @cached_property
     def overlap(self) -> Any:
-        """1 where communication may run beside compute: not where the cores that compute also move the bytes.
-
-        Source: ProcessGroupGloo runs collectives on host threads, pytorch `torch/csrc/distributed/c10d`.
-        """
-        return (self.column("communication_overlap") > 0) & (self.device.kind != "cpu")
+        """1 where communication may run beside compute."""
+        return self.column("communication_overlap") > 0
 
     @cached_property
     def adapters(self) -> bool:

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
-from service import measuring, metrics
+from service import measuring, metrics, recalibrating
 from service import problem_kinds as kinds
 from service.callers import Caller, CurrentCaller
-from service.dependencies import CurrentDatabase, IdempotencyKey
+from service.dependencies import CurrentDatabase, CurrentRuntime, IdempotencyKey, Settings
 from service.errors import NotFound
 from service.idempotency import once
-from service.measuring import Measurement, MeasurementOrder, Outcome
+from service.measuring import Measurement, MeasurementAnswer, MeasurementOrder, Outcome
 from service.paging import CreatedWhen, Cursor, PageCursor, Paged
 from service.problems import documented
 from service.reading import StrictRoute
@@ -44,22 +44,35 @@ async def add_measurement(
     order: Annotated[MeasurementOrder, Body(openapi_examples={"a run": {"value": EXAMPLE}})],
     caller: CurrentCaller,
     database: CurrentDatabase,
+    runtime: CurrentRuntime,
+    settings: Settings,
     response: Response,
     key: IdempotencyKey = None,
-) -> Measurement:
-    """Keep what a run of the plan measured, or that it ran out of memory."""
+) -> MeasurementAnswer:
+    """Keep what a run of the plan measured, or that it ran out of memory; `drift` says whether predictions still hold.
+
+    The project's constants are corrected anew when enough runs have come in (`MESHWRIGHT_RECALIBRATE_AFTER`).
+    """
+
+    def make(work: Repositories) -> str:
+        row = measuring.add(work, caller, plan_id, order)
+        queued[0] = recalibrating.due(work, row, runtime.shelf.installed(work), settings.recalibrate_after)
+        return row.id
 
     def add(work: Repositories) -> Measurement:
-        what = f"measurement of {plan_id}"
-        made, new[0] = once(work, caller, key, what, order, lambda: measuring.add(work, caller, plan_id, order))
+        what, queued[0] = f"measurement of {plan_id}", None
+        made, new[0] = once(work, caller, key, what, order, lambda: make(work))
         return _one(work, caller, made)
 
-    new = [False]
+    new: list[bool] = [False]
+    queued: list[str | None] = [None]
     found = await database.writing(add)
+    if queued[0] is not None:
+        runtime.dispatcher.wake()
     for quantity, ratio in found.ratios.items() if new[0] else ():
         metrics.ERROR_RATIO.labels(quantity).observe(ratio)
     response.headers["Location"] = f"/v1/measurements/{found.id}"
-    return found
+    return MeasurementAnswer(**dict(found), drift=await runtime.trust.note(caller.project_id, plan_id))
 
 
 @router.get("/plans/{plan_id}/measurements", responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE))
@@ -85,10 +98,14 @@ async def list_measurements(
 
 @router.get("/measurements/{measurement_id}", responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE))
 async def get_measurement(
-    measurement_id: Annotated[str, Path(max_length=64)], caller: CurrentCaller, database: CurrentDatabase
-) -> Measurement:
+    measurement_id: Annotated[str, Path(max_length=64)],
+    caller: CurrentCaller,
+    database: CurrentDatabase,
+    runtime: CurrentRuntime,
+) -> MeasurementAnswer:
     """One measurement."""
-    return await database.reading(lambda work: _one(work, caller, measurement_id))
+    found = await database.reading(lambda work: _one(work, caller, measurement_id))
+    return MeasurementAnswer(**dict(found), drift=await runtime.trust.of_plan(caller.project_id, found.plan_id))
 
 
 def _one(work: Repositories, caller: Caller, measurement_id: str) -> Measurement:

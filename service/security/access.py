@@ -16,7 +16,7 @@ _READS: Final = (
     *("list_estimates", "get_estimate"),
     *("list_frontiers", "get_frontier", "watch_frontier", "list_ladders", "get_ladder"),
     *("list_measurements", "list_measurements_of_plan", "get_measurement"),
-    *("list_jobs", "get_job", "list_calibrations", "get_calibration"),
+    *("list_jobs", "get_job", "list_calibrations", "get_calibration", "get_drift"),
     *("list_models", "get_model", "list_devices", "get_device", "list_clusters", "get_cluster"),
     "metrics",
 )
@@ -25,13 +25,14 @@ _PLANNING: Final = (
     *("create_frontier", "cancel_frontier", "create_ladder", "cancel_ladder"),
     *("tag_plan", "untag_plan", "create_job", "supersede_plan", "roll_back_plan"),
     *("register_model", "forget_model", "register_cluster", "forget_cluster"),
+    *("register_device", "forget_device"),
 )
 ACCESS: Final[Mapping[str, Access]] = {
     **dict.fromkeys(("livez", "readyz", "healthz", "problem_page", "docs_page"), "public"),
     **dict.fromkeys(_READS, "any"),
     **dict.fromkeys(_PLANNING, "plan"),
     "add_measurement": "measure",
-    "add_calibration": "calibrate",
+    **dict.fromkeys(("add_calibration", "activate_calibration"), "calibrate"),
     "list_audit": "admin",
 }
 """Operation id -> who may. Rows of another project are not found, whatever the scope."""

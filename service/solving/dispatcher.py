@@ -13,11 +13,12 @@ import structlog
 from opentelemetry.trace import Span
 
 from planner.request import PlanRequest
-from service import metrics, tracing
+from service import metrics, recalibrating, tracing
 from service.constants import CalibrationShelf
 from service.errors import Cancelled, ServiceError, SolveFailed, StorageUnavailable, WorkerDied
 from service.problem_kinds import INTERNAL
 from service.problems import problem, problem_of
+from service.recalibrating import VERB
 from service.solving import outcome
 from service.solving.pool import SolverPool, cancelled
 from service.solving.watch import Watch
@@ -27,7 +28,7 @@ from service.storage.repositories import Repositories
 from service.storage.repositories.solves import Held
 from service.storage.tables import Solve
 
-_VERBS: Final[dict[str, Verb]] = {"plan": "plan", "frontier": "frontier", "ladder": "ladder"}
+_VERBS: Final[dict[str, Verb]] = {"plan": "plan", "frontier": "frontier", "ladder": "ladder", VERB: "calibration"}
 QUEUED: Final = tuple(_VERBS)
 """What waits in the queue; estimates are answered at once."""
 MOST_DEATHS: Final = 2
@@ -210,10 +211,18 @@ class Dispatcher:
             raise cancelled()
         if solve.deaths >= MOST_DEATHS or solve.attempts > MOST_ATTEMPTS:
             raise SolveFailed(f"the work on it ended {solve.attempts - 1} times in the middle; it is not tried again")
-        constants = await self._database.reading(
-            lambda work: self._shelf.get(work, solve.project_id, solve.calibration_id)
-        )
-        task = Task(
+        task = await self._database.reading(lambda work: self._task(work, solve))
+
+        def progressed(progress: Progress) -> None:
+            self._watch.progressed(solve.id, progress)
+
+        return await self._pool.submit(task, progressed)
+
+    def _task(self, work: Repositories, solve: Solve) -> Task:
+        constants = self._shelf.get(work, solve.project_id, solve.calibration_id)
+        if solve.verb == VERB:
+            return recalibrating.task_of(work, solve, constants)
+        return Task(
             id=solve.id,
             request=PlanRequest.model_validate_json(solve.request),
             verb=_VERBS[solve.verb],
@@ -221,12 +230,12 @@ class Dispatcher:
             calibration=constants.calibration,
         )
 
-        def progressed(progress: Progress) -> None:
-            self._watch.progressed(solve.id, progress)
-
-        return await self._pool.submit(task, progressed)
-
     def _ended(self, work: Repositories, solve: Solve, held: Held, state: str, answer: Answer) -> bool:
+        if solve.verb == VERB and answer.plan_json is not None:
+            kept = outcome.end(work, held, state)
+            if kept:
+                recalibrating.keep(work, solve, answer.plan_json)
+            return kept
         plan = None
         if answer.plan_json is not None:
             plan = outcome.stored_plan(

@@ -15,9 +15,9 @@ def split(task: Task) -> tuple[Task, ...]:
     """
     match task.verb:
         case "ladder":
-            counts = parts.ladder_parts(task.request, *_range(task), task.calibration)
+            counts = parts.ladder_parts(task.asked, *_range(task), task.calibration)
         case "frontier":
-            counts = parts.frontier_parts(task.request, *_axes(task), task.calibration)
+            counts = parts.frontier_parts(task.asked, *_axes(task), task.calibration)
         case _:
             counts = ()
     if len(counts) < 2:
@@ -37,9 +37,9 @@ def join(task: Task, answers: Sequence[Answer]) -> Answer:
         rungs.append(Ladder.model_validate_json(answer.plan_json))
     found: Ladder | Frontier
     if task.verb == "ladder":
-        found = parts.ladder_of(rungs, task.request, *_range(task), task.calibration)
+        found = parts.ladder_of(rungs, task.asked, *_range(task), task.calibration)
     else:
-        found = parts.frontier_of(rungs, task.request, *_axes(task), task.calibration)
+        found = parts.frontier_of(rungs, task.asked, *_axes(task), task.calibration)
     return named(task, found)
 
 

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,24 +18,34 @@ from planner.request import PlanRequest
 from service.problem_kinds import INTERNAL
 from service.problems import Problem, problem, problem_of
 
-Verb = Literal["plan", "estimate", "frontier", "ladder"]
+if TYPE_CHECKING:
+    from planner.fitting.learning import Learned
+
+Verb = Literal["plan", "estimate", "frontier", "ladder", "calibration"]
 
 NICENESS: Final = 5
 """Of solver processes: on a busy machine the service itself, which answers everybody, goes first."""
 
 
 class Task(BaseModel):
-    """One solve, or the pricing of one configuration."""
+    """One solve, the pricing of one configuration, or a calibration."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
-    request: PlanRequest
+    request: PlanRequest | None = None
+    """None: the verb asks about no job."""
     verb: Verb = "plan"
     options: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the verb beside the request."""
     calibration: Calibration | None = None
     """The constants to answer with; None: those of the worker's own installation."""
+
+    @property
+    def asked(self) -> PlanRequest:
+        """The request of a verb that has one."""
+        assert self.request is not None
+        return self.request
 
 
 class Progress(BaseModel):
@@ -56,6 +66,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     plan_json: str | None = None
+    """Or what else the verb makes."""
     problem: Problem | None = None
     trace: str | None = None
     """Of a bug, for the log."""
@@ -115,6 +126,8 @@ def main(pipe: Connection) -> None:
 def answer(task: Task, tell: Tell) -> Answer:
     """Solve; every error becomes a problem, so that nothing but data crosses the pipe."""
     try:
+        if task.verb == "calibration":
+            return Answer(plan_json=_learned(task).model_dump_json())
         return named(task, _answered(task, Told(tell)))
     except Stopped:
         raise
@@ -136,7 +149,7 @@ def _answered(task: Task, told: Told) -> Plan | Frontier | Ladder:
     """What the planner makes of a task."""
     from planner import frontier, planning
 
-    request, calibration = task.request, task.calibration
+    request, calibration = task.asked, task.calibration
     match task.verb:
         case "plan":
             return planning.plan(request, calibration, report=told.line, progress=told.value)
@@ -148,6 +161,17 @@ def _answered(task: Task, told: Told) -> Plan | Frontier | Ladder:
             return frontier.frontier(request, (one, other), task.options["points"], calibration, report=told.line)
         case "ladder":
             return frontier.ladder(request, task.options["low"], task.options["high"], calibration, report=told.line)
+        case "calibration":
+            raise AssertionError("a calibration is no plan")
+
+
+def _learned(task: Task) -> "Learned":
+    """The calibration that a site's runs make of the task's."""
+    from planner.fitting.learning import learn
+    from planner.fitting.site_runs import RunPlan
+
+    assert task.calibration is not None
+    return learn(task.calibration, [RunPlan.model_validate(plan) for plan in task.options["plans"]])
 
 
 def _warm() -> None:

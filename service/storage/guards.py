@@ -13,6 +13,8 @@ IMMUTABLE: Final = {
 """Table -> what is refused. Plans may be deleted, by `meshwright db prune` alone."""
 AUDIT: Final = {"audit": ("UPDATE",)}
 """The same for what migration 0002 added; old entries may be pruned."""
+ACTIVATIONS: Final = {"activations": ("UPDATE", "DELETE")}
+"""The same for what migration 0005 added."""
 
 
 def trigger_name(table: str, verb: str) -> str:

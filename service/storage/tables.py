@@ -1,6 +1,7 @@
 """The tables. Every row belongs to a project; ids are UUIDs that sort by time.
 
-`plans`, `calibrations`, `measurements` and `job_versions` are never updated: triggers refuse it (`guards`).
+`plans`, `calibrations`, `activations`, `measurements` and `job_versions` are never updated: triggers refuse it
+(`guards`).
 """
 
 from datetime import UTC, datetime
@@ -61,6 +62,25 @@ class CalibrationVersion(Base):
     data: Mapped[dict[str, str]] = mapped_column(Json)
     """SHA-256 of the files behind it, by name."""
     content: Mapped[str] = mapped_column(Text)
+    evidence: Mapped[dict[str, Any] | None] = mapped_column(Json, default=None)
+    """What its measurements did; None: it was not made from any of ours."""
+    created_at: Mapped[datetime] = mapped_column(Instant, default_factory=now)
+
+
+class Activation(Base):
+    """Which version answers from then on; the last one is in force."""
+
+    __tablename__ = "activations"
+    __table_args__ = (Index(None, "project_id", "id"),)
+
+    id: Mapped[str] = mapped_column(_Id, primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    calibration_id: Mapped[str | None] = mapped_column(ForeignKey("calibrations.id"))
+    """None: whatever the installation brings."""
+    author: Mapped[str] = mapped_column(_Name)
+    reason: Mapped[str] = mapped_column(Text)
+    held: Mapped[bool] = mapped_column(default=False)
+    """Whether it stays when measurements come in."""
     created_at: Mapped[datetime] = mapped_column(Instant, default_factory=now)
 
 
@@ -152,7 +172,7 @@ class StoredMeasurement(Base):
 
 
 class Registration(Base):
-    """A model or a cluster under a name of the project's own."""
+    """A model, a cluster or a device under a name of the project's own."""
 
     __tablename__ = "registrations"
 

@@ -26,6 +26,7 @@ def test_operations_have_stable_names() -> None:
     document = create_app(ServiceSettings()).openapi()
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert sorted(names) == [
+        "activate_calibration",
         "add_calibration",
         "add_measurement",
         "cancel_frontier",
@@ -39,10 +40,12 @@ def test_operations_have_stable_names() -> None:
         "diff_plans",
         "export_plan",
         "forget_cluster",
+        "forget_device",
         "forget_model",
         "get_calibration",
         "get_cluster",
         "get_device",
+        "get_drift",
         "get_estimate",
         "get_frontier",
         "get_job",
@@ -69,6 +72,7 @@ def test_operations_have_stable_names() -> None:
         "problem_page",
         "readyz",
         "register_cluster",
+        "register_device",
         "register_model",
         "roll_back_plan",
         "supersede_plan",

@@ -65,11 +65,13 @@ class Solves(Repository):
         own = (Solve.project_id == project_id, Solve.content_key == content_key, text(LIVE))
         return self._session.scalar(select(Solve.id).where(*own))
 
-    def count_live(self, project_id: str | None = None) -> int:
-        """Accepted and not ended, of one project or of all."""
+    def count_live(self, project_id: str | None = None, verb: str | None = None) -> int:
+        """Accepted and not ended, of one project or of all, of one verb or of all."""
         query = select(func.count()).select_from(Solve).where(text(LIVE))
         if project_id is not None:
             query = query.where(Solve.project_id == project_id)
+        if verb is not None:
+            query = query.where(Solve.verb == verb)
         return self._session.scalar(query) or 0
 
     def expected_seconds(self, project_id: str, verb: str, model: str, gpus: int) -> float | None:
@@ -87,6 +89,11 @@ class Solves(Repository):
             (ended - started).total_seconds() for started, ended in self._session.execute(query) if started and ended
         ]
         return max(took, default=None)
+
+    def newest(self, project_id: str, verb: str) -> str | None:
+        """Id of the last one that was accepted."""
+        own = (Solve.project_id == project_id, Solve.verb == verb)
+        return self._session.scalar(select(Solve.id).where(*own).order_by(Solve.id.desc()).limit(1))
 
     def depth(self) -> dict[str, int]:
         """Accepted and not ended by state, of all projects."""

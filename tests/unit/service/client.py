@@ -22,7 +22,9 @@ JOB: dict[str, Any] = {
 
 
 def planned(task: Task) -> Answer:
-    """A plan under the id of the task."""
+    """A plan under the id of the task; calibrations are worked out."""
+    if task.verb == "calibration":
+        return worker.answer(task, lambda _: None)
     envelope = feasible().envelope.model_copy(update={"id": task.id})
     return Answer(plan_json=feasible(envelope=envelope).model_dump_json())
 

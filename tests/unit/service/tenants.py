@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from planner import calibrations
+from service.routes.devices import EXAMPLE as DEVICE
 from service.routes.models import EXAMPLE as MODEL
 from service.security import keys
 from service.security.access import SCOPES
@@ -81,6 +82,7 @@ def fill(found: World) -> None:
     assert found.ask("admin", "PUT", f"/v1/plans/{made}/tags/{MARK}").status_code == 200
     job = post("/v1/jobs", {"name": f"{MARK}-job", "plan_id": made})
     post(f"/v1/jobs/{job}/versions", {"plan_id": other})
+    device = post("/v1/devices", {**DEVICE, "name": f"{MARK}-device"})
     cluster = post("/v1/clusters", {"name": f"{MARK}-cluster", "pools": JOB["cluster"]["pools"]})
     model = post("/v1/models", {"name": f"{MARK}-model", "architecture": MODEL["architecture"]})
     calibration = post("/v1/calibrations", CALIBRATION)
@@ -100,7 +102,7 @@ def fill(found: World) -> None:
         "frontiers": {"answer_id": answered("frontier")},
         "ladders": {"answer_id": answered("ladder")},
         "estimates": {"plan_id": estimate},
-        "devices": {"name": "a100-sxm-80gb"},
+        "devices": {"name": device},
     }
 
 

@@ -11,6 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.routes.devices import EXAMPLE as DEVICE
 from service.security.access import ACCESS, SCOPES, grants
 from service.security.gate import guarded
 from service.settings import ServiceSettings
@@ -25,7 +26,7 @@ OPERATIONS = {
     for method, operation in operations.items()
 }
 STRANGERS = (None, "expired", "revoked", "forged", "unreadable")
-OF_NOBODY = {"get_device", "list_devices", "problem_page", "livez", "readyz", "healthz", "metrics"}
+OF_NOBODY = {"problem_page", "livez", "readyz", "healthz", "metrics"}
 """What is the same for all tenants."""
 SMALL = {**JOB, "training": {**JOB["training"], "global_batch_size": 256}}
 BODIES: dict[str, dict[str, Any]] = {
@@ -35,10 +36,12 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_estimate": {**JOB, "configuration": CONFIGURATION},
     "add_measurement": MEASUREMENT,
     "add_calibration": {**CALIBRATION, "reason": "as before"},
+    "activate_calibration": {"reason": "as before"},
     "create_job": {"name": "another", "plan_id": "{plan_id}"},
     "supersede_plan": {"plan_id": "{plan_id}"},
     "roll_back_plan": {},
     "register_model": {"name": "fresh", "config": None, "architecture": {}},
+    "register_device": {**DEVICE, "name": "fresh"},
     "register_cluster": {"name": "fresh", "pools": JOB["cluster"]["pools"]},
 }
 pytestmark = pytest.mark.usefixtures("databases")

@@ -171,7 +171,7 @@ def test_a_registered_model_is_planned_by_its_name() -> None:
         assert http.get("/v1/models/lab-tiny").json() == made.json()
         assert [m["name"] for m in http.get("/v1/models", params={"text": "lab-"}).json()["items"]] == ["lab-tiny"]
         planned(http, model={"preset": "lab-tiny"})
-        assert pool.tasks[0].request.model.architecture == MODEL
+        assert pool.tasks[0].asked.model.architecture == MODEL
         assert http.post("/v1/models", json={"name": "lab-tiny", "architecture": MODEL}).status_code == 409
         assert http.post("/v1/models", json={"name": "llama-2-7b", "architecture": MODEL}).status_code == 409
         assert http.post("/v1/models", json={"name": "bad", "architecture": {}}).status_code == 422
@@ -189,7 +189,7 @@ def test_a_request_may_name_a_cluster() -> None:
         assert http.get(made.headers["location"]).json() == made.json()
         assert [item["name"] for item in pages(http, "/v1/clusters")] == ["lab"]
         place = planned(http, cluster="lab")
-        assert pool.tasks[0].request.cluster.pools[0].device == "a100-sxm-80gb"
+        assert pool.tasks[0].asked.cluster.pools[0].device == "a100-sxm-80gb"
         assert planned(http) == place, "the same cluster spelled out is the same request"
         unknown = http.post("/v1/plans", json={**JOB, "cluster": "attic"})
         assert unknown.status_code == 422
@@ -228,7 +228,8 @@ def test_every_list_is_paged_and_filtered() -> None:
 
 def test_devices_have_addresses() -> None:
     with client() as http:
-        assert http.get("/v1/devices/A100-SXM4-80GB").json()["name"] == "a100-sxm-80gb"
+        found = http.get("/v1/devices/A100-SXM4-80GB").json()
+        assert (found["name"], found["origin"]) == ("a100-sxm-80gb", "catalogue")
         assert http.get("/v1/devices/abacus").status_code == 404
 
 

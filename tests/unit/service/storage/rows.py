@@ -6,6 +6,7 @@ from service.identifiers import new_id
 from service.storage.repositories import Repositories
 from service.storage.tables import (
     DEFAULT_PROJECT,
+    Activation,
     CalibrationVersion,
     Project,
     Solve,
@@ -33,6 +34,16 @@ def calibration(**changes: Any) -> CalibrationVersion:
         "content": "{}",
     }
     return CalibrationVersion(**values | changes)
+
+
+def activation(version: CalibrationVersion) -> Activation:
+    return Activation(
+        id=new_id(),
+        project_id=version.project_id or DEFAULT_PROJECT,
+        calibration_id=version.id,
+        author="ada",
+        reason="as it was made",
+    )
 
 
 def solve(calibration_id: str, **changes: Any) -> Solve:

@@ -62,6 +62,21 @@ def test_what_happened_stays_as_it_was(database: Database, table: str, verb: str
     assert database.read(lambda work: work.session.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()) >= 1
 
 
+def test_what_was_in_force_before_activations_stays_in_force(database: Database) -> None:
+    upgrade.downgrade(database, "0004")
+    columns = "id, project_id, version, content_sha256, author, reason, data, content, created_at"
+    with database.engine.begin() as connection:
+        for name in ("a", "b"):
+            values = f"'{name}', 'default', '{name}', '{name}', 'ada', 'why', '{{}}', '{{}}', CURRENT_TIMESTAMP"
+            connection.execute(text(f"INSERT INTO calibrations ({columns}) VALUES ({values})"))
+    upgrade.upgrade(database)
+    assert database.read(lambda work: work.calibrations.in_force("default")) == ("b", True)
+    assert database.read(lambda work: work.calibrations.in_force("other")) == (None, False)
+    for statement in map(text, ("UPDATE activations SET held = NOT held", "DELETE FROM activations")):
+        with pytest.raises(Conflict, match="activations is refused"):
+            database.write(lambda work, change=statement: work.session.execute(change))  # type: ignore[misc]
+
+
 def test_an_address_of_another_kind_is_refused() -> None:
     with pytest.raises(SpecError, match="mysql; sqlite and postgresql are supported"):
         Database("mysql://host/name")

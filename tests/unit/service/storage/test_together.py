@@ -12,8 +12,9 @@ from sqlalchemy import event, text
 from service.errors import NotFound, StorageUnavailable, Unstorable
 from service.storage.database import Database
 from service.storage.repositories import Repositories
+from service.storage.tables import CalibrationVersion
 from service.storage.together import PATIENCE_SECONDS
-from tests.unit.service.storage.rows import OTHER_PROJECT, calibration, other_project
+from tests.unit.service.storage.rows import OTHER_PROJECT, activation, calibration, other_project
 
 Read = Callable[[Repositories], Any]
 
@@ -57,12 +58,12 @@ def test_an_equal_question_is_asked_once(database: Database) -> None:
     event.listen(database.engine, "before_cursor_execute", lambda *about: asked.append(about[2]))
 
     def newest(work: Repositories) -> str | None:
-        return work.calibrations.newest("default")
+        return work.calibrations.in_force("default").calibration_id
 
     assert together(database, *[newest] * 20) == [None] * 20
-    assert 1 <= len([statement for statement in asked if "calibrations" in statement]) <= 3
+    assert 1 <= len([statement for statement in asked if "activations" in statement]) <= 3
     assert database.write(lambda work: [newest(work), newest(work)]) == [None, None]
-    assert len([statement for statement in asked if "calibrations" in statement]) >= 3, "a writer sees its own changes"
+    assert len([statement for statement in asked if "activations" in statement]) >= 3, "a writer sees its own changes"
 
 
 def test_each_has_its_own_error(database: Database) -> None:
@@ -78,8 +79,8 @@ def test_what_was_committed_before_is_seen(database: Database) -> None:
         others = [asyncio.create_task(_repeated(database)) for _ in range(4)]
         for _ in range(10):
             version = calibration(project_id=OTHER_PROJECT)
-            await database.writing(lambda work, version=version: work.calibrations.add(version))  # type: ignore[misc]
-            assert await database.reading(lambda work: work.calibrations.newest(OTHER_PROJECT)) == version.id
+            await database.writing(lambda work, version=version: _in_force(work, version))  # type: ignore[misc]
+            assert await database.reading(lambda work: work.calibrations.in_force(OTHER_PROJECT)) == (version.id, False)
         for other in others:
             other.cancel()
 
@@ -88,7 +89,12 @@ def test_what_was_committed_before_is_seen(database: Database) -> None:
 
 async def _repeated(database: Database) -> None:
     while True:
-        await database.reading(lambda work: work.calibrations.newest(OTHER_PROJECT))
+        await database.reading(lambda work: work.calibrations.in_force(OTHER_PROJECT))
+
+
+def _in_force(work: Repositories, version: CalibrationVersion) -> None:
+    work.calibrations.add(version)
+    work.calibrations.activate(activation(version))
 
 
 def test_a_slow_one_does_not_keep_the_next_waiting(database: Database) -> None:
