@@ -85,6 +85,9 @@ class LinkSpec(Spec):
     """True for one host bridge or NIC that all devices of a node share (PCIe boxes): devices that use it at once divide
     `bandwidth`, which is what one device gets alone."""
     measured: bool = Field(default=False, description="bandwidth is what collectives reach, not what is published")
+    all_gather_rate: float = Field(default=1.0, gt=0, description="rate of an all-gather over that of an all-reduce")
+    reduce_scatter_rate: float = Field(default=1.0, gt=0, description="the same of a reduce-scatter")
+    all_to_all_rate: float = Field(default=1.0, gt=0, description="the same of an all-to-all")
     joins: PositiveInt | None = None
     """Devices it joins, where the link itself says: 2 for an NVLink bridge."""
     source: str = ""

@@ -16,6 +16,20 @@ from cost_models.specs.cluster import LinkSpec
 from cost_models.time.frame import Frame, device_keys, once
 
 
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates of collectives over that of an all-reduce: what a probe of the link measured, else 1."""
+
+    gather: float = 1.0
+    scatter: float = 1.0
+    exchange: float = 1.0
+
+    @classmethod
+    def of(cls, link: LinkSpec) -> "Rates":
+        """Of a link."""
+        return cls(link.all_gather_rate, link.reduce_scatter_rate, link.all_to_all_rate)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """Ranks that communicate."""
@@ -32,6 +46,8 @@ class Group:
     """Rate of one member across nodes. [bytes/s]"""
     link_latency: float
     network_latency: float
+    link_rates: Rates = Rates()
+    network_rates: Rates = Rates()
 
     @cached_property
     def latency(self) -> Any:
@@ -70,6 +86,8 @@ def group(frame: Frame, size: Any, stride: Any) -> Group:
         network_rate=network.bandwidth * network_efficiency(frame) / cards,
         link_latency=link.latency_seconds + frame.factor("link_step_seconds"),
         network_latency=network.latency_seconds + frame.factor("network_step_seconds", network.name, "default"),
+        link_rates=Rates.of(link),
+        network_rates=Rates.of(network),
     )
 
 
@@ -86,6 +104,7 @@ def between_pools(frame: Frame, link: LinkSpec, size: Any, stride: Any) -> Group
         network_rate=rate,
         link_latency=0.0,
         network_latency=link.latency_seconds + frame.factor("network_step_seconds", link.name, "default"),
+        network_rates=Rates.of(link),
     )
 
 
@@ -143,8 +162,8 @@ def hops(size: Any) -> Any:
     return ring + exponent - (mantissa == 0.5)  # ceil(log2) without a transcendental function
 
 
-def reduce_scatter_seconds(group: Group, size: Any) -> Any:
-    r"""Reduce-scatter, or all-gather, of `size` bytes per rank before (after) it. [s]
+def ring_pass_seconds(group: Group, size: Any, link: float, network: float) -> Any:
+    r"""One pass of `size` bytes around a ring, at shares `link` and `network` of the rates of an all-reduce. [s]
 
     .. math:: \max\!\left(\frac{q-1}{q}\frac{B}{\beta_{link}},\; \frac{k-1}{k}\frac{B}{q\,\beta_{nic}}\right) + \alpha
 
@@ -154,14 +173,24 @@ def reduce_scatter_seconds(group: Group, size: Any) -> Any:
     each level of the hierarchy.
     """
     q, k = group.per_node, group.nodes
-    inside = (q - 1) / q * size / group.link_rate
-    across = (k - 1) / k * size / (q * group.network_rate)
+    inside = (q - 1) / q * size / (group.link_rate * link)
+    across = (k - 1) / k * size / (q * group.network_rate * network)
     return np.maximum(inside, across) + group.latency
 
 
+def reduce_scatter_seconds(group: Group, size: Any) -> Any:
+    """Reduce-scatter of `size` bytes per rank before it. [s]"""
+    return ring_pass_seconds(group, size, group.link_rates.scatter, group.network_rates.scatter)
+
+
+def all_gather_seconds(group: Group, size: Any) -> Any:
+    """All-gather of `size` bytes per rank after it. [s]"""
+    return ring_pass_seconds(group, size, group.link_rates.gather, group.network_rates.gather)
+
+
 def all_reduce_seconds(group: Group, size: Any) -> Any:
-    """All-reduce of `size` bytes: a reduce-scatter and an all-gather. [s]"""
-    return 2 * reduce_scatter_seconds(group, size)
+    """All-reduce of `size` bytes: both passes of a ring. [s]"""
+    return 2 * ring_pass_seconds(group, size, 1.0, 1.0)
 
 
 def all_to_all_seconds(group: Group, size: Any, distinct: Any = 1.0) -> Any:
@@ -173,8 +202,8 @@ def all_to_all_seconds(group: Group, size: Any, distinct: Any = 1.0) -> Any:
     Source: each rank keeps 1/n of its bytes; split at the link domain.
     """
     n, q = group.size, group.per_node
-    inside = (q - 1) / n * size / group.link_rate
-    across = distinct * (n - q) / n * size / group.network_rate
+    inside = (q - 1) / n * size / (group.link_rate * group.link_rates.exchange)
+    across = distinct * (n - q) / n * size / (group.network_rate * group.network_rates.exchange)
     latency = choose(n > q, group.network_latency, 0.0) + choose(n > 1, group.link_latency, 0.0)
     return inside + across + latency
 

@@ -1,6 +1,6 @@
 """Data parallelism: gradient reduction, parameter gathers, and what of them compute can cover."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,14 @@ from cost_models.parameters import Split, Weight, local_parameters, total_parame
 from cost_models.specs.choices import BACKENDS, PRECISIONS
 from cost_models.specs.configuration import Configuration
 from cost_models.strategy import Strategy
-from cost_models.time.collectives import Group, expert_replica_group, reduce_scatter_seconds, replica_group
+from cost_models.time.collectives import (
+    Group,
+    all_gather_seconds,
+    all_reduce_seconds,
+    expert_replica_group,
+    reduce_scatter_seconds,
+    replica_group,
+)
 from cost_models.time.compression import kernel_seconds, wire_bytes
 from cost_models.time.frame import Frame, lookup, once, overlapped
 
@@ -69,7 +76,7 @@ def gather_bytes(frame: Frame) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Collectives of some weights: seconds of one gather, one reduction (half an all-reduce)."""
+    """Collectives of some weights: seconds of one gather, one reduce-scatter."""
 
     gather: Any
     reduce: Any
@@ -77,17 +84,19 @@ class Traffic:
 
 def traffic(frame: Frame, parameters: Local, trained: Local) -> Traffic:
     """One gather of `parameters` and one reduce-scatter of the gradients of `trained`. [s]"""
-    dense, experts = replica_group(frame), expert_replica_group(frame)
-    reduce = reduce_bytes(frame)
-
-    def both(size: Any, count: Local) -> Any:
-        return _one(dense, size * count.dense) + _one(experts, size * count.experts)
-
-    return Traffic(gather=both(gather_bytes(frame), parameters), reduce=both(reduce, trained))
+    return Traffic(
+        gather=_over_replicas(frame, all_gather_seconds, gather_bytes(frame), parameters),
+        reduce=_over_replicas(frame, reduce_scatter_seconds, reduce_bytes(frame), trained),
+    )
 
 
-def _one(group: Group, size: Any) -> Any:
-    return choose((group.size > 1) & (size > 0), reduce_scatter_seconds(group, size), 0.0)
+def _over_replicas(frame: Frame, seconds: Callable[[Group, Any], Any], width: Any, count: Local) -> Any:
+    """A collective of `count` parameters of `width` bytes: experts have replicas of their own. [s]"""
+
+    def one(group: Group, size: Any) -> Any:
+        return choose((group.size > 1) & (size > 0), seconds(group, size), 0.0)
+
+    return one(replica_group(frame), width * count.dense) + one(expert_replica_group(frame), width * count.experts)
 
 
 @once
@@ -133,14 +142,13 @@ def step_seconds(frame: Frame, parameters: Local, trained: Local, cover: Cover) 
     end.
     """
     cost = traffic(frame, parameters, trained)
-    reduced = choose(reduces_per_micro_batch(frame) > 0, 0.0, cost.reduce)
+    whole = _over_replicas(frame, all_reduce_seconds, reduce_bytes(frame), trained)
+    reduced = choose(reduces_per_micro_batch(frame) > 0, 0.0, choose(frame.zero == 0, whole, cost.reduce))
     kept = choose((frame.zero >= 3) & (frame.pp > 1), cost.gather, 0.0)
     updated = choose((frame.zero == 1) | (frame.zero == 2), _updated_gather(frame, trained), 0.0)
-    # Stage 0 finishes its all-reduce with a gather of the reduced gradients; ZeRO with one of the new parameters.
     gathered = choose(frame.zero >= 3, kept, updated)
     gathered = choose(frame.backend_is("fsdp") & (frame.zero == 2) & (frame.pp == 1), 0.0, gathered)
     share = choose(frame.overlap, frame.by_backend("data_parallel_exposed"), 1.0)
-    reduced = reduced + choose(frame.zero == 0, cost.reduce, 0.0)
     late, beside_backward = overlapped(cover.backward, reduced, share, 0.0)
     early, beside_forward = overlapped(cover.forward, gathered, share, 0.0)
     compress = choose(frame.replicas > 1, kernel_seconds(frame, trained.dense + trained.experts), 0.0)
@@ -161,6 +169,5 @@ def sent_gradient_bytes(job: Job, configuration: Configuration, calibration: Cal
 
 
 def _updated_gather(frame: Frame, trained: Local) -> Any:
-    size = choose(frame.precision_is("fp32"), 4.0, 2.0)
-    dense = _one(replica_group(frame), size * trained.dense)
-    return dense + _one(expert_replica_group(frame), size * trained.experts)
+    width = choose(frame.precision_is("fp32"), 4.0, 2.0)
+    return _over_replicas(frame, all_gather_seconds, width, trained)

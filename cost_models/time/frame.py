@@ -154,8 +154,11 @@ class Frame:
 
     @cached_property
     def overlap(self) -> Any:
-        """1 where communication may run beside compute."""
-        return self.column("communication_overlap") > 0
+        """1 where communication may run beside compute: not where the cores that compute also move the bytes.
+
+        Source: ProcessGroupGloo runs collectives on host threads, pytorch `torch/csrc/distributed/c10d`.
+        """
+        return (self.column("communication_overlap") > 0) & (self.device.kind != "cpu")
 
     @cached_property
     def adapters(self) -> bool:

@@ -37,11 +37,19 @@ def _written(device: DeviceSpec, host_memory: int, processes: int, link: LinkSpe
 
 
 def _link(figures: Figures, name: str) -> LinkSpec | None:
-    """The all-reduce's fit. Its rate was measured with every process at work, so it is not divided any further."""
+    """The all-reduce's fit. Its rate was measured with every process at work, so it is not divided any further. The
+    other collectives by their rates over it.
+    """
     fit = figures.collectives.get("all_reduce")
     if fit is None:
         return None
+    others = {
+        f"{kind}_rate": float(f"{found.bytes_per_second / fit.bytes_per_second:.3g}")
+        for kind, found in figures.collectives.items()
+        if kind != "all_reduce"
+    }
     return LinkSpec(
+        **others,
         name=f"{name}-link",
         bandwidth=int(fit.bytes_per_second),
         latency_seconds=fit.alpha_seconds,

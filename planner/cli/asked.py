@@ -122,6 +122,8 @@ def request_data(
         if key in given:
             names = [name.strip() for name in given[key].split(",")]
             data[key] = names if len(names) > 1 else names[0]
+    _each_key_once(settings or [], "--set")
+    _each_key_once(pins, "--why-not")
     for item in settings or []:
         _set(data, item, decisions)
     for item in pins:
@@ -226,6 +228,14 @@ def _nodes(device: Any, gpus: int, nodes: int | None) -> tuple[int, int]:
             f"--gpus {gpus} does not divide over --nodes {nodes}: --gpus counts all nodes together, {fitting} would do"
         )
     return nodes, gpus // nodes
+
+
+def _each_key_once(items: Sequence[str], option: str) -> None:
+    said: dict[str, str] = {}
+    for item in items:
+        key = item.partition("=")[0].strip()
+        if said.setdefault(key, item) != item:
+            raise SpecError(f"{option} {said[key]!r} and {option} {item!r} give {key} two values; give one")
 
 
 def _set(data: dict[str, Any], item: str, decisions: str, option: str = "--set") -> None:

@@ -58,7 +58,7 @@ def devices_command(text: Filter = "", as_json: asked.Json = False) -> None:
             f"{spec.usable_memory_bytes / 2**30:.2f}",
             spec.usable_memory_source,
             f"{spec.memory_bandwidth / 1e9:.0f}",
-            " ".join(f"{dtype}:{rate / 1e12:.0f}" for dtype, rate in spec.peak_flops.items()),
+            " ".join(f"{dtype}:{_teraflops(rate)}" for dtype, rate in spec.peak_flops.items()),
             f"{spec.link} {spec.link_bandwidth / 1e9:.0f}",
             str(spec.gpus_per_node),
         )
@@ -66,6 +66,11 @@ def devices_command(text: Filter = "", as_json: asked.Json = False) -> None:
     ]
     header = ("name", "usable GiB", "source", "memory GB/s", "peak TFLOP/s", "link GB/s", "per node")
     _table("Devices", header, rows)
+
+
+def _teraflops(rate: float) -> str:
+    """Whole ones; of less than one two digits, so that a processor's rate is not 0."""
+    return f"{rate / 1e12:.0f}" if rate >= 1e12 else f"{rate / 1e12:.2g}"
 
 
 def _table(title: str, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -100,6 +100,14 @@ def test_a_request_names_the_file_and_gets_that_node(tmp_path: Path) -> None:
     assert pool.intra_node_link.latency_seconds == pytest.approx(ALPHA)
 
 
+def test_the_pool_carries_the_rate_of_every_collective() -> None:
+    slow = alpha_beta("reduce_scatter", 2, [(size, 2 * seconds("reduce_scatter", size, 2)) for size in SIZES])
+    of = figures(collectives=figures().collectives | {"reduce_scatter": slow})
+    link = pool_of(node(), of, name="lab-cpu", memory_bytes=2**30)["intra_node_link"]
+    assert link["reduce_scatter_rate"] == pytest.approx(0.5)
+    assert (link["all_gather_rate"], link["all_to_all_rate"]) == (1.0, 1.0)
+
+
 def test_planning_for_two_processes_obeys_the_cap_of_each(tmp_path: Path) -> None:
     made = plan(ask(tmp_path, 2**29))
     assert made.status == "optimal"

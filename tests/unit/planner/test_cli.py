@@ -109,6 +109,7 @@ def test_an_estimate_that_does_not_fit_exits_with_3(capsys: Captured) -> None:
         (["plan", *FLAGS, "--gpus", "12"], "--gpus 12 is no multiple of the 8 GPUs of a node"),
         (["plan", *FLAGS, "--model", "llama-9"], "unknown model 'llama-9'; did you mean"),
         (["plan", *FLAGS, "--set", "zero_stage"], "--set 'zero_stage' is not KEY=VALUE"),
+        (["plan", *FLAGS, "--set", "zero_stage=1", "--set", "zero_stage=3"], "give zero_stage two values; give one"),
         (["plan", *FLAGS, "--set", "zero_stages=2"], "zero_stages is no constraint"),
         (["plan", *FLAGS, "--set", "zero_stage=[1"], "is not YAML"),
         (

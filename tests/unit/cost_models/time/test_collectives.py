@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cost_models.time.collectives import (
+    all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
     group,
@@ -25,6 +26,17 @@ def test_ring_in_one_node() -> None:
     assert g.nodes == 1
     assert reduce_scatter_seconds(g, GB) == pytest.approx(wire + 7 * g.link_latency)
     assert all_reduce_seconds(g, GB) == pytest.approx(2 * (wire + 7 * g.link_latency))
+
+
+def test_a_measured_rate_of_a_collective_slows_that_one_alone() -> None:
+    link = {"name": "probed", "bandwidth": "100GB/s", "measured": True}
+    plain = group(frame(job(intra_node_link=link), tensor_parallel=8), 8, 1)
+    slow = {"all_gather_rate": 0.5, "reduce_scatter_rate": 0.25, "all_to_all_rate": 0.2}
+    probed = group(frame(job(intra_node_link=link | slow), tensor_parallel=8), 8, 1)
+    assert all_reduce_seconds(probed, GB) == all_reduce_seconds(plain, GB)
+    for seconds, share in ((all_gather_seconds, 0.5), (reduce_scatter_seconds, 0.25), (all_to_all_seconds, 0.2)):
+        latency = seconds(plain, 0.0)
+        assert seconds(probed, GB) - latency == pytest.approx((seconds(plain, GB) - latency) / share)
 
 
 def test_two_nodes_exchange_half_of_the_bytes_not_fifteen_sixteenths() -> None:

@@ -45,6 +45,14 @@ def test_what_no_compute_covers_is_exposed() -> None:
         assert hidden == pytest.approx(whole - expected)
 
 
+def test_on_a_processor_nothing_hides() -> None:
+    """The cores that compute move the bytes."""
+    for backend, stage in (("ddp", 0), ("deepspeed", 1), ("fsdp", 2), ("fsdp", 3)):
+        found = ledger(job(device="cpu"), backend=backend, data_parallel=8, zero_stage=stage, precision="fp32")
+        assert found.exposed["data_parallel"] > 0
+        assert sum(found.hidden.values()) == 0
+
+
 def test_gathered_parameters_hide_behind_the_next_forward() -> None:
     """ZeRO-1 reduces beside the backward and gathers beside the forward."""
     f = frame(slow(1), data_parallel=32, zero_stage=1)
