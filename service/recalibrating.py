@@ -88,6 +88,7 @@ def due(work: Repositories, row: StoredMeasurement, prior: Constants, every: int
     if row.outcome == "oom":
         reason = f"a run of plan {row.plan_id} ran out of memory"
     else:
+        work.projects.one_by_one(project)  # so that of runs reported at once the last one sees all
         learned = work.calibrations.learned_last(project)
         last = max(work.solves.newest(project, VERB) or "", "" if learned is None else learned.id)
         came = work.measurements.count(project, "ok", after=last)

@@ -74,9 +74,9 @@ def impossible(one: Seen, quantity: Quantity) -> str:
 
 def _outliers(own: Sequence[Seen], quantity: Quantity) -> tuple[list[Seen], list[SetAside]]:
     """Runs far from the others of their plan, then plans far from the others of their stack."""
-    plans: dict[int, list[Seen]] = {}
+    plans: dict[str, list[Seen]] = {}
     for one in own:
-        plans.setdefault(id(one.foretold), []).append(one)
+        plans.setdefault(one.foretold.same, []).append(one)
     aside: list[SetAside] = []
     for key, runs in plans.items():
         logs = _logs(runs, quantity)

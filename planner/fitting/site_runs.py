@@ -16,6 +16,7 @@ from cost_models.placement import pool_jobs
 from cost_models.specs.base import Spec
 from cost_models.specs.configuration import Configuration
 from cost_models.time import time_ledger
+from planner.identity import digest
 from planner.question import Question
 from planner.uncertainty import memory_interval, stack_of, step_interval
 
@@ -54,6 +55,8 @@ class Foretold:
 
     job: Job
     configuration: Configuration
+    same: str
+    """Equal of plans that run the same job in the same way."""
     stack: Stack
     values: dict[Quantity, float]
     intervals: dict[Quantity, tuple[float, float]]
@@ -109,6 +112,7 @@ def foretold(question: Question, configuration: Configuration, calibration: Cali
     return Foretold(
         job=job,
         configuration=configuration,
+        same=digest([part.model_dump(mode="json") for part in (job.model, job.cluster, job.training, configuration)]),
         stack=stack_of(job, configuration),
         values={"step_seconds": time.step_seconds, "peak_allocated_bytes": allocated},
         intervals=intervals,

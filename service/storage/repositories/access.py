@@ -42,6 +42,10 @@ class Projects(Repository):
         """Whether there is more than one."""
         return len(self._session.scalars(select(Project.id).limit(2)).all()) > 1
 
+    def one_by_one(self, project_id: str) -> None:
+        """Let transactions that ask this of a project go on one after the other; others do not wait."""
+        self._session.execute(select(Project.id).where(Project.id == project_id).with_for_update(key_share=True))
+
     def add(self, project: Project) -> None:
         """A new one."""
         self._session.add(project)

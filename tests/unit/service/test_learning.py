@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cost_models import catalog
 from planner.fitting.site_runs import foretold
 from service import metrics
+from tests.databases import ambient
 from tests.unit.executor.plans import feasible
 from tests.unit.service.client import JOB, FakePool, client
 from tests.unit.service.tenants import world
@@ -128,6 +130,19 @@ def test_enough_runs_make_one_by_themselves_unless_a_version_is_held() -> None:
         measured(http, place, 1)
         assert settled(http, 3)[0]["current"]
         assert http.post("/v1/calibrations/none/activate", json=follow).status_code == 404
+
+
+def test_two_replicas_make_it_once() -> None:
+    url = ambient.fresh()
+    with client(database_url=url, recalibrate_after=6) as one, client(database_url=url, recalibrate_after=6) as other:
+        place = planned(one)
+        with ThreadPoolExecutor(6) as threads:
+            posts = [(http, run(1 + n / 1000)) for n, http in enumerate((one, other) * 3)]
+            answers = list(threads.map(lambda post: post[0].post(f"{place}/measurements", json=post[1]), posts))
+        assert {answer.status_code for answer in answers} == {201}
+        settled(one, 2)
+        time.sleep(0.5)
+        assert [item["learned"] for item in other.get("/v1/calibrations").json()["items"]] == [True, False]
 
 
 def test_drift_is_said_in_answers_metrics_and_new_plans() -> None:
