@@ -11,10 +11,14 @@ Floors above add their own leaves in their own module. Infeasible is a result, n
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
 _FEW = 12
 """Most names that one line lists."""
+Place = tuple[tuple[str, ...], str]
+"""The keys of the input that lead to something wrong, and what is wrong there."""
 
 
 class MeshwrightError(Exception):
@@ -23,6 +27,33 @@ class MeshwrightError(Exception):
 
 class SpecError(MeshwrightError):
     """The input cannot be read, or breaks a rule."""
+
+    places: tuple[Place, ...] = ()
+    """Every complaint with its place, where places are known."""
+
+    def at(self, *keys: str) -> Self:
+        """The same about what stands under these keys of the input."""
+        self.places = tuple(((*keys, *path), text) for path, text in self.places or (((), str(self)),))
+        return self
+
+
+@contextmanager
+def within(*keys: str) -> Iterator[None]:
+    """What is wrong is wrong under these keys of the input."""
+    try:
+        yield
+    except SpecError as error:
+        error.at(*keys)
+        raise
+
+
+def all_of(errors: list[SpecError]) -> SpecError:
+    """Several errors as one; one alone as it is."""
+    if len(errors) == 1:
+        return errors[0]
+    joined = SpecError("; ".join(str(error) for error in errors[:_FEW]))
+    joined.places = tuple(place for error in errors for place in error.places or (((), str(error)),))
+    return joined
 
 
 class MissingKey(SpecError):

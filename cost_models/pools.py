@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cost_models import catalog
-from cost_models.errors import BrokenRule, MissingKey, SpecError
+from cost_models.errors import BrokenRule, MissingKey, SpecError, within
 from cost_models.specs.cluster import DeviceSpec, LinkSpec, NodePool
 from cost_models.units import parse_bandwidth, parse_bytes
 
@@ -72,6 +72,11 @@ def _size(key: str, value: str | int | None, default: int) -> int:
 
 
 def _link(choice: LinkChoice, key: str, default: str, device: DeviceSpec) -> LinkSpec:
+    with within(key):
+        return _linked(choice, key, default, device)
+
+
+def _linked(choice: LinkChoice, key: str, default: str, device: DeviceSpec) -> LinkSpec:
     if choice is None:
         if not default:
             raise MissingKey(key, f"pool of {device.name}", "the device has no default")

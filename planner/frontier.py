@@ -6,32 +6,25 @@ is what a scheduler asks before it allocates.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cost_models.calibration import Calibration
-from cost_models.errors import BrokenRule, MissingKey
 from cost_models.job import Job
 from cost_models.placement import in_use
 from cost_models.specs.base import Spec
 from cost_models.specs.configuration import Configuration
+from planner.fronts import POINTS, Axes, device_counts, front_problem, ladder_problem, of_rungs
 from planner.plan import Envelope, Plan, Provenance, Status
 from planner.planning import Asked, envelope, plan_of
 from planner.prediction import predict, rounded
-from planner.problem import problem_of
 from planner.question import Question
 from planner.request import PlanRequest
-from planner.resolve import cluster_of
 
 if TYPE_CHECKING:
     from solver.frontier import Front, Rung
     from solver.problem import Problem
     from solver.solution import Solution
 
-Axis = Literal["time", "memory", "gpus", "cost"]
-Axes = tuple[Literal["time"], Literal["memory", "gpus", "cost"]]
-AXES: Final[tuple[Axes, ...]] = (("time", "memory"), ("time", "gpus"), ("time", "cost"))
-POINTS: Final = 20
-MOST_POINTS: Final = 200
 Report = Callable[[str], None]
 
 
@@ -146,8 +139,7 @@ def ladder(
         SpecError: the request names something unknown or contradicts itself; no such number is in the range.
     """
     started = time.perf_counter()
-    asked = asked_between(request, calibration, low, high)
-    problem = problem_of(asked.resolved, asked.calibration)
+    asked, problem = ladder_problem(request, low, high, calibration)
     rungs = _rungs(problem, report)
     solved = [rung.solution for rung in rungs if rung.solution is not None]
     best = next((s.configuration for s in reversed(solved) if s.configuration is not None), None)
@@ -157,23 +149,6 @@ def ladder(
         provenance=asked.provenance(best, _ortools(solved)),
         envelope=envelope(started),
     )
-
-
-def asked_between(request: PlanRequest, calibration: Calibration | None, low: int | None, high: int | None) -> Asked:
-    """The request with the objective of every point, and the range of devices where there is one."""
-    constraints = request.constraints
-    if low is not None:
-        cluster = cluster_of(request.cluster)[0].gpus
-        most = min(high or cluster, constraints.max_gpus or cluster, cluster)
-        least = max(low, constraints.min_gpus or 1)
-        if high is not None and high > most:
-            held = f"constraints.max_gpus {most}" if most < cluster else f"the {cluster} GPUs of the cluster"
-            raise BrokenRule(f"gpus: {low}..{high} goes beyond {held}")
-        if least > most:
-            raise BrokenRule(f"gpus: {least}..{most} is no range within the {cluster} GPUs of the cluster")
-        constraints = constraints.model_copy(update={"min_gpus": least, "max_gpus": most})
-    changes = {"objective": "throughput", "objective_tolerance": 0.0, "constraints": constraints}
-    return Asked.of(request.model_copy(update=changes), calibration)
 
 
 def _front(
@@ -188,47 +163,6 @@ def _front(
     if not of_rungs(problem, axes):
         return asked, time_cost(problem, points, report)
     return asked, time_counts(problem, _rungs(problem, report), other, points)
-
-
-def front_problem(
-    request: PlanRequest, axes: Axes, points: int, calibration: Calibration | None
-) -> "tuple[Asked, Problem]":
-    """The problem that a frontier is of.
-
-    Raises:
-        SpecError: there is no frontier of this cluster on these axes.
-    """
-    if axes not in AXES:
-        raise BrokenRule(f"axes {','.join(axes)}: choose one of {' '.join(','.join(pair) for pair in AXES)}")
-    if not 2 <= points <= MOST_POINTS:
-        raise BrokenRule(f"points {points} is not between 2 and {MOST_POINTS}")
-    other = axes[1]
-    asked = asked_between(request, calibration, None if other == "memory" else 1, None)
-    problem = problem_of(asked.resolved, asked.calibration)
-    if other == "memory" and len(problem.job.cluster.pools) > 1:
-        raise BrokenRule(f"axes time,memory is for one pool, cluster.pools lists {len(problem.job.cluster.pools)}")
-    for index, pool in enumerate(problem.job.cluster.pools):
-        if other == "cost" and pool.price_per_gpu_hour is None:
-            raise MissingKey("price_per_gpu_hour", f"cluster.pools.{index}", "the axis cost needs it")
-    return asked, problem
-
-
-def of_rungs(problem: "Problem", axes: Axes) -> bool:
-    """Whether the frontier is made of the best of every number of devices."""
-    return axes[1] == "gpus" or (axes[1] == "cost" and len(problem.job.cluster.pools) == 1)
-
-
-def device_counts(problem: "Problem") -> tuple[int, ...]:
-    """The numbers of devices that a ladder asks about.
-
-    Raises:
-        BrokenRule: there is none in the range.
-    """
-    counts = tuple(int(n) for n in problem.resolved_domains["gpus"] or ())
-    if not counts:
-        limits = problem.limits
-        raise BrokenRule(f"gpus: no number of whole nodes is between {limits.min_gpus} and {limits.max_gpus}")
-    return counts
 
 
 def _rungs(problem: "Problem", report: Report | None) -> "tuple[Rung, ...]":

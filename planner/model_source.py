@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cost_models.errors import BrokenRule, MissingKey, SpecError, UnknownName
+from cost_models.errors import BrokenRule, MissingKey, SpecError, UnknownName, within
 from cost_models.specs.model import ModelSpec
 from planner.request import ModelRequest
 
@@ -15,6 +15,12 @@ def resolve_model(model: ModelRequest) -> ModelSpec:
     Raises:
         SpecError: unknown name, no transformer, a missing or contradicting number, a Hub that cannot be reached.
     """
+    way = next(name for name in type(model).model_fields if getattr(model, name) is not None)
+    with within("model", way):
+        return _resolved(model)
+
+
+def _resolved(model: ModelRequest) -> ModelSpec:
     from cost_models import catalog, hf_config
     from cost_models.hf_config.source import load_hub
 
@@ -56,4 +62,6 @@ def _architecture(numbers: dict[str, Any]) -> ModelSpec:
     try:
         return ModelSpec.read(full)
     except SpecError as error:
-        raise SpecError(f"model.architecture.{error}") from error
+        found = SpecError(f"model.architecture.{error}")
+        found.places = error.places
+        raise found from error

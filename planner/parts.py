@@ -8,21 +8,10 @@ import time
 from collections.abc import Sequence
 
 from cost_models.calibration import Calibration
-from planner.frontier import (
-    Axes,
-    Frontier,
-    Ladder,
-    LadderRung,
-    Point,
-    asked_between,
-    device_counts,
-    front_problem,
-    of_rungs,
-    said,
-)
+from planner.frontier import Frontier, Ladder, LadderRung, Point, said
+from planner.fronts import Axes, asked_between, device_counts, front_problem, ladder_problem, of_rungs
 from planner.plan import Envelope
 from planner.planning import envelope
-from planner.problem import problem_of
 from planner.request import PlanRequest
 from solver.undominated import undominated
 
@@ -34,8 +23,8 @@ def ladder_parts(
     request: PlanRequest, low: int = 1, high: int | None = None, calibration: Calibration | None = None
 ) -> tuple[int, ...]:
     """The numbers of devices whose rungs make up a ladder."""
-    asked = asked_between(request, calibration, low, high)
-    return device_counts(problem_of(asked.resolved, asked.calibration))
+    _, problem = ladder_problem(request, low, high, calibration)
+    return device_counts(problem)
 
 
 def ladder_of(

@@ -83,6 +83,17 @@ def answered(question: "Asked", *, report: Report | None = None, progress: Progr
     return question.finish(answer, solution.configuration, ortools=solution.ortools, started=started)
 
 
+def check(request: PlanRequest, calibration: Calibration) -> None:
+    """What can be told of a request for a plan before it is worked on.
+
+    Raises:
+        SpecError: it would be refused.
+    """
+    from planner.problem import problem_of
+
+    problem_of(resolve(request), calibration)
+
+
 def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Plan:
     """Price exactly the configuration of the request: a plan without a choice and without a proof.
 

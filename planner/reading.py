@@ -17,6 +17,8 @@ MAX_DEPTH: Final = 24
 """Deepest nesting of mappings and lists; keeps both parsers far from the interpreter's recursion limit."""
 MAX_KEYS: Final = 4096
 """Most keys of one mapping. A config.json with a label for each class of a data set stays below it."""
+MOST_DIGITS: Final = 400
+"""Most digits of an integer: more than the largest double has."""
 _LONGEST_SHOWN: Final = 80
 _STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _STRING_OR_CONSTANT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|-?Infinity|NaN', re.DOTALL)
@@ -73,6 +75,16 @@ _StrictLoader.yaml_implicit_resolvers = {
 }
 
 
+def _yaml_integer(loader: _StrictLoader, node: yaml.ScalarNode) -> int:
+    if len(node.value) > MOST_DIGITS:
+        line = node.start_mark.line + 1
+        raise _Refused(f"line {line}: an integer has {len(node.value)} digits, the limit is {MOST_DIGITS}")
+    return loader.construct_yaml_int(node)
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _yaml_integer)
+
+
 class _RepeatedKey(ValueError):
     """The key."""
 
@@ -85,6 +97,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(key for key, _ in pairs)
         raise _RepeatedKey(next(key for key, count in counts.items() if count > 1))
     return mapping
+
+
+def _integer(text: str) -> int:
+    """Python refuses to read integers of thousands of digits, in words about itself."""
+    if len(text) > MOST_DIGITS:
+        raise _Refused(f"an integer has {len(text)} digits, the limit is {MOST_DIGITS}")
+    return int(text)
 
 
 def _no_constant(text: str) -> Any:
@@ -142,7 +161,7 @@ def read_json(text: str | bytes, what: str = "the request", *, limit: int = MAX_
     text = _checked(text, what, limit)
     _check_depth(text, what)
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise RequestUnreadable(
             f"{what} is not JSON: {error.msg} at line {error.lineno} column {error.colno}"

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from cost_models.calibration import Calibration
-from cost_models.errors import BrokenRule, SpecError
+from cost_models.errors import BrokenRule, SpecError, all_of, within
 from cost_models.job import Job
 from cost_models.specs.choices import NARROW, SPARING, Precision
 from cost_models.specs.cluster import ClusterSpec, DeviceSpec, LinkSpec, NodePool
 from cost_models.specs.configuration import Configuration
+from cost_models.specs.model import ModelSpec
 from cost_models.specs.training import TrainingSpec
 from cost_models.units import gib, parse_bandwidth
 from planner.configuration_request import complete
@@ -63,16 +64,16 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
         SpecError: a name is unknown, or two numbers of the request contradict each other.
     """
     assumptions: list[Assumption] = []
-    model = resolve_model(request.model)
+    model, cluster, assumed = _named(request)
     assumptions += [_read_from_config(text) for text in model.assumptions]
-    cluster, assumed = cluster_of(request.cluster)
     assumptions += assumed
     training, constraints = _precision(request, [pool.device for pool in cluster.pools], assumptions)
     job = Job(model=model, cluster=cluster, training=training)
     _check(request, job, constraints)
     configuration: Configuration | None = None
     if request.configuration is not None:
-        configuration, derived = complete(request.configuration, job, request.backends)
+        with within("configuration"):
+            configuration, derived = complete(request.configuration, job, request.backends)
         assumptions += derived
     return ResolvedRequest(
         model=model,
@@ -87,21 +88,47 @@ def resolve(request: PlanRequest) -> ResolvedRequest:
     )
 
 
+def _named(request: PlanRequest) -> tuple[ModelSpec, ClusterSpec, list[Assumption]]:
+    """The model and the cluster; when both are unknown both are told."""
+    wrong = list[SpecError]()
+    try:
+        model = resolve_model(request.model)
+    except SpecError as error:
+        wrong.append(error)
+    try:
+        with within("cluster"):
+            cluster, assumed = cluster_of(request.cluster)
+    except SpecError as error:
+        wrong.append(error)
+    if wrong:
+        raise all_of(wrong)
+    return model, cluster, assumed
+
+
 def cluster_of(asked: ClusterRequest) -> tuple[ClusterSpec, list[Assumption]]:
     """The cluster with every default of its devices, and which of them were taken.
 
     Raises:
         SpecError: a name is unknown, or a number of a pool breaks a rule.
     """
-    pools, assumptions = [], list[Assumption]()
+    pools, assumptions, wrong = [], list[Assumption](), list[SpecError]()
     for index, pool in enumerate(asked.pools):
-        found, assumed = _pool(pool, f"cluster.pools.{index}")
+        try:
+            with within("pools", str(index)):
+                found, assumed = _pool(pool, f"cluster.pools.{index}")
+        except SpecError as error:
+            wrong.append(error)
+            continue
         pools.append(found)
         assumptions += assumed
+    if wrong:
+        raise all_of(wrong)
     if len(pools) > 1 and asked.between_pools is None:
         slower = "the slower network of both pools"
         assumptions.append(Assumption(key="cluster.between_pools", value=slower, from_="default"))
-    return ClusterSpec(pools=tuple(pools), between_pools=_between(asked.between_pools, pools)), assumptions
+    with within("between_pools"):
+        between = _between(asked.between_pools, pools)
+    return ClusterSpec(pools=tuple(pools), between_pools=between), assumptions
 
 
 def _between(stated: str | LinkSpec | None, pools: Sequence[NodePool]) -> LinkSpec | None:
@@ -120,11 +147,13 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
     """The pool with the device's own defaults, and which of them were taken."""
     from cost_models import catalog, pools
 
-    device = asked.device if isinstance(asked.device, DeviceSpec) else catalog.device(asked.device)
+    with within("device"):
+        device = asked.device if isinstance(asked.device, DeviceSpec) else catalog.device(asked.device)
     assumed = list[Assumption]()
     if asked.usable_memory is not None:
         if asked.usable_memory < 1:
-            raise BrokenRule(f"{where}.usable_memory is {asked.usable_memory} but must be at least 1 byte")
+            rule = f"{where}.usable_memory is {asked.usable_memory} but must be at least 1 byte"
+            raise BrokenRule(rule).at("usable_memory")
         if asked.usable_memory > device.total_memory_bytes:
             why = f"more than the {gib(device.total_memory_bytes)} of a {device.name}, as if it had that much"
             assumed.append(Assumption(key=f"{where}.usable_memory", value=asked.usable_memory, from_=why))
@@ -142,7 +171,9 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
             price_per_gpu_hour=asked.price_per_gpu_hour,
         )
     except SpecError as error:
-        raise SpecError(f"{where}: {error}") from error
+        found = SpecError(f"{where}: {error}")
+        found.places = error.places
+        raise found from error
     taken = {
         "gpus_per_node": (asked.gpus_per_node, pool.gpus_per_node),
         "intra_node_link": (asked.intra_node_link, pool.intra_node_link.name),
@@ -204,16 +235,19 @@ def _precision(
         if allowed is not None and allowed.values is None:
             usable = () if NARROW.intersection(usable[:1]) else usable[:1]
         if not usable:
-            raise BrokenRule(f"constraints.precision is {allowed} but {named} computes in {', '.join(able)}")
+            rule = f"constraints.precision is {allowed} but {named} computes in {', '.join(able)}"
+            raise BrokenRule(rule).at("constraints", "precision")
         if allowed is None or len(usable) == 1:
             assumptions.append(Assumption(key="training.precision", value=usable[0], from_=f"device {named}"))
         if allowed is not None:
             constraints = constraints.model_copy(update={"precision": Domain(values=tuple(sorted(usable)))})
         return training.model_copy(update={"precision": usable[0]}), constraints
     if training.precision not in able:
-        raise BrokenRule(f"training.precision is {training.precision} but {named} computes in {', '.join(able)}")
+        rule = f"training.precision is {training.precision} but {named} computes in {', '.join(able)}"
+        raise BrokenRule(rule).at("training", "precision")
     if allowed is not None and not allowed.allows(training.precision):
-        raise BrokenRule(f"training.precision is {training.precision} but constraints.precision is {allowed}")
+        rule = f"training.precision is {training.precision} but constraints.precision is {allowed}"
+        raise BrokenRule(rule).at("training", "precision")
     if allowed is not None:
         constraints = constraints.model_copy(update={"precision": Domain(values=(training.precision,))})
     return training, constraints
@@ -229,20 +263,23 @@ def _check(request: PlanRequest, job: Job, constraints: Constraints) -> None:
     }
     for key, size in sizes.items():
         if size > MOST[key]:
-            raise BrokenRule(f"{key} {size} exceeds {MOST[key]}, the largest that is planned")
+            rule = f"{key} {size} exceeds {MOST[key]}, the largest that is planned"
+            raise BrokenRule(rule).at(*key.partition(":")[0].split("."))
     limit = model.max_position_embeddings
     if model.position_embedding == "learned" and limit is not None and training.sequence_length > limit:
         raise BrokenRule(
             f"training.sequence_length {training.sequence_length} exceeds max_position_embeddings {limit} "
             f"of {model.name}, whose positions are learned"
-        )
+        ).at("training", "sequence_length")
     if constraints.min_gpus is not None and constraints.min_gpus > cluster.gpus:
-        raise BrokenRule(f"constraints.min_gpus {constraints.min_gpus} exceeds the {cluster.gpus} GPUs of the cluster")
+        rule = f"constraints.min_gpus {constraints.min_gpus} exceeds the {cluster.gpus} GPUs of the cluster"
+        raise BrokenRule(rule).at("constraints", "min_gpus")
     priced = [name for name in request.objectives if name in ("cost", "cost_per_token")]
     if priced:
         for index, pool in enumerate(cluster.pools):
             if pool.price_per_gpu_hour is None:
-                raise SpecError(f"objective is {priced[0]} but cluster.pools.{index}.price_per_gpu_hour is missing")
+                rule = f"objective is {priced[0]} but cluster.pools.{index}.price_per_gpu_hour is missing"
+                raise SpecError(rule).at("cluster", "pools", str(index), "price_per_gpu_hour")
     if request.configuration is None:
         check_degrees(model, cluster, constraints)
         fewer = request.objectives[0] in SPARING or constraints.max_gpus is not None or len(cluster.pools) > 1

@@ -11,6 +11,7 @@ from service import document, interface, problems, tracing
 from service.callers import authorized
 from service.limits import BodyLimit, Head, KnownHost, is_loopback
 from service.observability import RequestLog
+from service.reading import StrictRoute
 from service.routes import (
     audit,
     calibrations,
@@ -69,6 +70,7 @@ def create_app(
         dependencies=[Depends(authorized)],
         telemetry=tracing.TELEMETRY,
     )
+    app.router.route_class = StrictRoute  # of the page at /docs
     app.state.settings = settings
     app.state.pools = (pool, estimates_pool)
     for module in RESOURCES:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.problems import LONG_HEAD, SLOW_HEAD
+from service.problems import LONG_HEAD, NO_HTTP, SLOW_HEAD
 
 LONGEST_HEAD: Final = 2**16
 """Of a request line and its headers; what came in one piece with the last of them is read yet. [bytes]"""
@@ -41,6 +41,10 @@ class BoundedHeads(HttpToolsProtocol):
                 self._wait()
         super().data_received(data)
 
+    def send_400_response(self, msg: str) -> None:
+        """What came is no request; uvicorn would say so in plain text."""
+        self._refuse(NO_HTTP)
+
     def on_headers_complete(self) -> None:
         """The head is read."""
         self._reading_head = False
@@ -50,7 +54,14 @@ class BoundedHeads(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is read; the next one begins with a head."""
         self._reading_head, self._head = True, 0
+        self._stop_waiting()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """A request is answered, perhaps before its body has come: what is left of that is waited for no longer."""
+        super().on_response_complete()
+        if not self._reading_head and self._patience is None:
+            self._patience = self.loop.call_later(self.seconds, self.transport.close)
 
     def _wait(self) -> None:
         self._patience = self.loop.call_later(self.seconds, self._refuse, SLOW_HEAD)

@@ -20,13 +20,29 @@ def once(
     Raises:
         KeyReused: the key came with another request.
     """
-    asked = hashlib.sha256(f"{what}\n{body.model_dump_json()}".encode()).hexdigest()
-    if key is not None and (record := work.keys.get(caller.project_id, key)) is not None:
-        if record.request_sha256 != asked:
-            before = f"the request of SHA-256 {record.request_sha256[:12]}..., which made {record.made}"
-            raise KeyReused(f"the Idempotency-Key {key!r} stands for {before}; this request's is {asked[:12]}...")
-        return record.made, False
+    if (before := made_before(work, caller, key, what, body)) is not None:
+        return before, False
     made = make()
     if key is not None:
-        work.keys.add(caller.project_id, key, asked, made)
+        work.keys.add(caller.project_id, key, _sha256(what, body), made)
     return made, True
+
+
+def made_before(work: Repositories, caller: Caller, key: str | None, what: str, body: BaseModel) -> str | None:
+    """What was made when the key came first; None: it never did, or there is none.
+
+    Raises:
+        KeyReused: the key came with another request.
+    """
+    record = None if key is None else work.keys.get(caller.project_id, key)
+    if record is None:
+        return None
+    asked = _sha256(what, body)
+    if record.request_sha256 != asked:
+        before = f"the request of SHA-256 {record.request_sha256[:12]}..., which made {record.made}"
+        raise KeyReused(f"the Idempotency-Key {key!r} stands for {before}; this request's is {asked[:12]}...")
+    return record.made
+
+
+def _sha256(what: str, body: BaseModel) -> str:
+    return hashlib.sha256(f"{what}\n{body.model_dump_json()}".encode()).hexdigest()

@@ -11,11 +11,11 @@ from service.problems import BodyTooLarge, BodyTooSlow, Misdirected, problem_of_
 class BodyLimit:
     """Refuses bodies beyond a size: by their declared length at once, else when they have grown too long.
 
-    One whose next piece does not come is waited for no longer.
+    One that does not come to its end in time is waited for no longer, however often a piece of it comes.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
-        """Wrap `app`. [bytes] [seconds between two pieces]"""
+        """Wrap `app`. [bytes] [seconds from when a body is asked for to its end]"""
         self.app = app
         self.max_bytes, self.seconds = max_bytes, seconds
 
@@ -29,14 +29,15 @@ class BodyLimit:
             refusal = response(problem_of_refusal(BodyTooLarge(self.max_bytes), scope))
             await refusal(scope, receive, send)
             return
-        received, whole = 0, False
+        received, whole, deadline = 0, False, 0.0
 
         async def counting() -> Message:
-            nonlocal received, whole
+            nonlocal received, whole, deadline
             if whole:
                 return await receive()  # a stream waits here for its watcher to leave
+            deadline = deadline or asyncio.get_running_loop().time() + self.seconds
             try:
-                async with asyncio.timeout(self.seconds):
+                async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
                 raise BodyTooSlow(self.seconds) from None

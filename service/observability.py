@@ -80,7 +80,24 @@ class RequestLog:
             operation = str(getattr(scope.get("route"), "name", "none"))
             metrics.REQUESTS.labels(operation, _method(scope), answered["status"]).inc()
             metrics.REQUEST_SECONDS.labels(operation).observe(seconds)
-            self.log.info("request", method=scope["method"], path=scope["path"], seconds=round(seconds, 6), **answered)
+            self.log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"],
+                operation=operation,
+                seconds=round(seconds, 6),
+                **answered,
+                **_who(scope),
+            )
+
+
+def _who(scope: Scope) -> dict[str, str | None]:
+    """Who asked, from where, as far as the gate knows."""
+    client, shown = scope.get("client"), scope["state"].get("shown")
+    address = None if client is None else str(client[0])
+    if shown is None:
+        return {"address": address}
+    return {"address": address, "caller": shown.name, "key_id": shown.key_id}
 
 
 def _method(scope: Scope) -> str:

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Final
 from pydantic import Discriminator, Field, PositiveInt, Tag
 
 from cost_models import catalog
-from cost_models.errors import UnknownName
+from cost_models.errors import SpecError, UnknownName, all_of, within
 from cost_models.specs.base import Spec
-from planner.frontier import MOST_POINTS, POINTS, Axes
+from planner.fronts import MOST_POINTS, POINTS, Axes
+from planner.model_source import resolve_model
 from planner.request import ClusterRequest, ModelRequest, PlanRequest, PoolRequest
 from service.errors import NotInline, UnknownNames
 from service.storage.repositories import Repositories
@@ -85,8 +86,10 @@ def resolved_names(order: Order, work: Repositories, project_id: str) -> PlanReq
     """The request without names that only this project knows: it means the same for ever.
 
     Raises:
-        UnknownNames: no such cluster or device is registered.
+        UnknownNames: no such cluster is registered.
+        SpecError: no such devices are in the catalogue or registered.
     """
+    wrong = list[SpecError]()
     parts = {name: getattr(order, name) for name in PlanRequest.model_fields}
     if isinstance(order.cluster, str):
         cluster = work.registrations.content(project_id, "cluster", order.cluster)
@@ -95,25 +98,47 @@ def resolved_names(order: Order, work: Repositories, project_id: str) -> PlanReq
             raise UnknownNames("/cluster", f"no cluster is registered as {order.cluster!r}; there are {known}")
         parts["cluster"] = ClusterRequest.model_validate(cluster)
     else:
-        parts["cluster"] = with_devices(order.cluster, work, project_id)
+        try:
+            with within("cluster"):
+                parts["cluster"] = with_devices(order.cluster, work, project_id)
+        except SpecError as error:
+            wrong.append(error)
     if order.model.preset is not None:
         model = work.registrations.content(project_id, "model", order.model.preset)
         if model is not None:
             parts["model"] = ModelRequest.model_validate(model)
+    if wrong:
+        raise all_of([*_unknown(parts["model"]), *wrong])
     return PlanRequest(**parts)
+
+
+def _unknown(model: ModelRequest) -> list[SpecError]:
+    """What is wrong with the model, to be told with what else is."""
+    try:
+        resolve_model(model)
+    except SpecError as error:
+        return [error]
+    return []
 
 
 def with_devices(cluster: ClusterRequest, work: Repositories, project_id: str) -> ClusterRequest:
     """The cluster with what the project's own devices stand for; what its pools state wins over that.
 
     Raises:
-        UnknownNames: no such device is in the catalogue or registered.
+        SpecError: no such devices are in the catalogue or registered.
     """
-    pools = tuple(_pool(pool, index, work, project_id) for index, pool in enumerate(cluster.pools))
-    return cluster if pools == cluster.pools else cluster.model_copy(update={"pools": pools})
+    pools, wrong = list[PoolRequest](), list[SpecError]()
+    for index, pool in enumerate(cluster.pools):
+        try:
+            pools.append(_pool(pool, work, project_id))
+        except SpecError as error:
+            wrong.append(error.at("pools", str(index), "device"))
+    if wrong:
+        raise all_of(wrong)
+    return cluster if tuple(pools) == cluster.pools else cluster.model_copy(update={"pools": tuple(pools)})
 
 
-def _pool(pool: PoolRequest, index: int, work: Repositories, project_id: str) -> PoolRequest:
+def _pool(pool: PoolRequest, work: Repositories, project_id: str) -> PoolRequest:
     """A pool of a registered device. Names of the catalogue cannot be registered: those are not looked up."""
     if not isinstance(pool.device, str):
         return pool
@@ -123,8 +148,7 @@ def _pool(pool: PoolRequest, index: int, work: Repositories, project_id: str) ->
         device = work.registrations.content(project_id, "device", pool.device)
         if device is None:
             own = ", ".join(work.registrations.names(project_id, "device")[:20]) or "none"
-            message = f"{error}; the project has registered {own}"
-            raise UnknownNames(f"/cluster/pools/{index}/device", message) from error
+            raise SpecError(f"{error}; the project has registered {own}") from error
         stated = pool.model_dump(exclude_unset=True, exclude={"device"})
         return PoolRequest.model_validate({**device, **stated})
     return pool

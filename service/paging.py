@@ -1,9 +1,9 @@
 """Cursor pagination: pages newest first, each naming the next; new rows never shift what is still to come."""
 
 import base64
-import binascii
+import hashlib
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -12,6 +12,8 @@ from service.errors import Pointed
 from service.storage.repositories.base import Created
 
 LARGEST_PAGE = 200
+SEAL_BYTES: Final = 6
+"""Of a token: enough that nothing else is taken for one. It is no secret: a token opens nothing."""
 
 
 class Paged(BaseModel):
@@ -41,7 +43,7 @@ class Cursor:
         """The token of the page that begins after a key, also as a `Link` (RFC 8288)."""
         if after is None:
             return None
-        token = base64.urlsafe_b64encode(after.encode()).decode("ascii")
+        token = _token(self._request, after)
         address = self._request.url.include_query_params(page_token=token)
         self._response.headers["Link"] = f'<{address.path}?{address.query}>; rel="next"'
         return token
@@ -53,15 +55,31 @@ async def _cursor(
     page_size: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
     page_token: Annotated[str | None, Query(max_length=500, description="`next_page_token` of the page before")] = None,
 ) -> Cursor:
-    if page_token is None:
-        return Cursor(None, page_size, request, response)
-    try:
-        after = base64.urlsafe_b64decode(page_token.encode("ascii")).decode("utf-8")
-    except (binascii.Error, ValueError) as error:
-        raise Pointed("#query/page_token", "page_token is none that this service gave") from error
-    if not after or "\x00" in after:
-        raise Pointed("#query/page_token", "page_token is none that this service gave")
+    after = None if page_token is None else _after(request, page_token)
     return Cursor(after, page_size, request, response)
+
+
+def _token(request: Request, after: str) -> str:
+    """Where the next page of a list begins, under a seal of which list that is."""
+    text = after.encode()
+    seal = hashlib.blake2b(request.url.path.encode() + b"\n" + text, digest_size=SEAL_BYTES).digest()
+    return base64.urlsafe_b64encode(seal + text).decode("ascii")
+
+
+def _after(request: Request, token: str) -> str:
+    """Where the page of a token begins.
+
+    Raises:
+        Pointed: it is no token of this list.
+    """
+    try:
+        after = base64.urlsafe_b64decode(token.encode("ascii"))[SEAL_BYTES:].decode("utf-8")
+    except ValueError:
+        after = ""
+    if _token(request, after) != token:
+        rule = f"page_token is none that {request.url.path} gave; take next_page_token of the page before"
+        raise Pointed("#query/page_token", rule)
+    return after
 
 
 async def _created(created_after: AwareDatetime | None = None, created_before: AwareDatetime | None = None) -> Created:

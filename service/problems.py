@@ -1,7 +1,7 @@
 """From errors to HTTP: the one place that knows status codes. Bodies are RFC 9457 problem+json."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from cost_models.errors import MeshwrightError, MissingCalibration, SpecError, UnknownName
-from cost_models.specs.base import steps
-from cost_models.specs.fields import unknown_key
+from cost_models.specs.base import MOST_PLACES, by_field, places
 from planner.errors import ExportUnsupported
 from service import errors
 from service.problem_kinds import (
@@ -98,15 +97,6 @@ _OF_ERROR: Final[tuple[tuple[type[MeshwrightError], Kind], ...]] = (
 _OF_STATUS: Final = {kind.status: kind for kind in (NOT_FOUND, METHOD, TOO_LARGE, MEDIA)}
 
 
-def _bare(status: HTTPStatus) -> bytes:
-    """An answer for whoever has not said a whole request; the connection is closed with it."""
-    return f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode()
-
-
-LONG_HEAD: Final = _bare(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-SLOW_HEAD: Final = _bare(HTTPStatus.REQUEST_TIMEOUT)
-
-
 class UnreadableBody(HTTPException):
     """The body is no acceptable JSON. An HTTPException: FastAPI makes a 400 of anything else that a parser raises."""
 
@@ -136,7 +126,8 @@ class BodyTooSlow(HTTPException):
 
     def __init__(self, seconds: float) -> None:
         """State how long it was waited for."""
-        super().__init__(HTTPStatus.REQUEST_TIMEOUT, f"nothing more of the body came for {seconds:g} s")
+        said = f"the body did not come to its end within {seconds:g} s"
+        super().__init__(HTTPStatus.REQUEST_TIMEOUT, said, {"Connection": "close"})
 
 
 class Misdirected(HTTPException):
@@ -166,8 +157,21 @@ def problem_of(error: MeshwrightError) -> Problem:
     kind = next(kind for known, kind in _OF_ERROR if isinstance(error, known))
     if isinstance(error, errors.StorageUnavailable):
         return problem(kind, kind.about)  # what the database said names hosts and files; the log has it
-    fields = (FieldProblem(pointer=error.pointer, detail=str(error)),) if isinstance(error, errors.Pointed) else ()
-    return problem(kind, str(error), fields)
+    return problem(kind, str(error), _fields_of(error))
+
+
+def _fields_of(error: MeshwrightError) -> tuple[FieldProblem, ...]:
+    """Where a deliberate error points."""
+    if isinstance(error, errors.Pointed):
+        return (FieldProblem(pointer=error.pointer, detail=str(error)),)
+    if isinstance(error, SpecError):
+        return tuple(FieldProblem(pointer=_pointer(keys), detail=text) for keys, text in error.places)
+    return ()
+
+
+def _pointer(keys: Iterable[str]) -> str:
+    """JSON Pointer (RFC 6901)."""
+    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def response(found: Problem, headers: Mapping[str, str] | None = None, *, instance: str | None = None) -> Response:
@@ -176,6 +180,26 @@ def response(found: Problem, headers: Mapping[str, str] | None = None, *, instan
     retry = {"Retry-After": "5"} if found.status in {BUSY.status, UNAVAILABLE.status, QUOTA.status} else {}
     text = body.model_dump_json(exclude_none=True)
     return Response(text, found.status, media_type=MEDIA_TYPE, headers={**retry, **(headers or {})})
+
+
+def _bare(status: HTTPStatus, detail: str) -> bytes:
+    """An answer for whoever has not said a whole request; the connection is closed with it."""
+    found = problem(HTTP.model_copy(update={"status": int(status)}), detail)
+    body = found.model_dump_json(exclude_none=True).encode()
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"content-type: {MEDIA_TYPE}",
+        f"content-length: {len(body)}",
+        "connection: close",
+    )
+    return "\r\n".join((*head, "", "")).encode() + body
+
+
+LONG_HEAD: Final = _bare(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request line and its headers are longer than this service reads"
+)
+SLOW_HEAD: Final = _bare(HTTPStatus.REQUEST_TIMEOUT, "the request line and its headers did not come in time")
+NO_HTTP: Final = _bare(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request that can be read")
 
 
 def refused(error: MeshwrightError, scope: Mapping[str, Any]) -> Response:
@@ -236,26 +260,22 @@ async def _invalid(request: Request, error: Exception) -> Response:
     complaints = error.errors()
     body_field = getattr(request.scope.get("route"), "body_field", None)
     model = None if body_field is None else body_field.field_info.annotation
-    fields = tuple(_field(found, error.body, model) for found in complaints[:_MOST_FIELDS])
-    more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
+    of_body = [{**found, "loc": found["loc"][1:]} for found in complaints if found["loc"][0] == "body"]
+    others = [found for found in complaints if found["loc"][0] != "body"]
+    told = by_field(of_body, error.body)
+    fields = [FieldProblem(pointer=_pointer(keys), detail=text) for keys, text in places(told, model)]
+    fields += [_beside(found) for found in others[:MOST_PLACES]]
+    more = f" (and {count - 1} more)" if (count := len(told) + len(others)) > 1 else ""
     first = fields[0]
     where = first.pointer.removeprefix("/").replace("/", ".")
     detail = f"{where or 'the body'}: {first.detail}{more}"
-    return response(problem(INVALID, detail, fields, request_id(request.scope)))
+    return response(problem(INVALID, detail, tuple(fields), request_id(request.scope)))
 
 
-_MOST_FIELDS = 50
-
-
-def _field(found: Mapping[str, Any], body: Any, model: Any) -> FieldProblem:
-    place, *rest = found["loc"]
-    message = str(found["msg"]).removeprefix("Value error, ")
-    if found["type"] == "extra_forbidden":
-        message = unknown_key(model if place == "body" else None, rest)
-    # Within the body, only its own keys: pydantic also names the branches of unions.
-    keys = steps({**found, "loc": rest}, body) if place == "body" else [str(step) for step in rest]
-    pointer = "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)
-    return FieldProblem(pointer=pointer if place == "body" else f"#{place}{pointer}", detail=message)
+def _beside(found: Mapping[str, Any]) -> FieldProblem:
+    """What is wrong beside the body: in the query, in a header."""
+    place, *keys = found["loc"]
+    return FieldProblem(pointer=f"#{place}{_pointer(map(str, keys))}", detail=str(found["msg"]))
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -13,6 +13,8 @@ from service.storage.database import Database
 PATIENCE_SECONDS: Final = 2.0
 KEPT_SECONDS: Final = 0.5
 """Anybody may ask, so that the database is not asked more often than this."""
+PROBE_SECONDS: Final = 15.0
+"""A real write is tried so often, so that a full disk shows before a request meets it."""
 Reasons = Mapping[str, str | None]
 """By what was looked at: why it is not ready; None: it is."""
 
@@ -25,6 +27,8 @@ class Readiness:
         self._database, self._pool, self._planning = database, pool, planning
         self._reading: asyncio.Task[str | None] | None = None
         self._read_at = 0.0
+        self._probing: asyncio.Task[None] | None = None
+        self._probed_at = -PROBE_SECONDS
 
     async def look(self) -> Reasons:
         """Everything at once, so that whoever is called at night sees all of it."""
@@ -47,4 +51,14 @@ class Readiness:
         current = self._reading.result()
         if current != upgrade.head():
             return None, f"at migration {current}, this release needs {upgrade.head()}: meshwright db upgrade"
-        return None, None
+        return await self._writes(), None
+
+    async def _writes(self) -> str | None:
+        """Why nothing can be written. A writer that holds the database for a while leaves it as it was."""
+        pause = PROBE_SECONDS if self._database.unwritable is None else KEPT_SECONDS
+        if time.monotonic() - self._probed_at > pause and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.create_task(asyncio.to_thread(self._database.probe))
+            self._probed_at = time.monotonic()
+        if self._probing is not None:
+            await asyncio.wait((self._probing,), timeout=PATIENCE_SECONDS)
+        return None if self._database.unwritable is None else "it takes no writes: it is full or read-only"

@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from cost_models.specs.fields import LARGEST_INTEGER
 from planner.errors import RequestUnreadable
 from planner.reading import read_json
+from service import queries
 from service.orders import Order, PlanOrder
 from service.problems import NotJson, UnreadableBody
 
@@ -79,15 +80,17 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that reads its body strictly and accepts nothing but JSON."""
+    """A route that reads its body strictly, accepts nothing but JSON, and knows every parameter of its query."""
 
     most_values = MOST_VALUES
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler of FastAPI behind the checks."""
-        handle = super().get_route_handler()
+        handle, known = super().get_route_handler(), frozenset(queries.taken(self.dependant))
 
         async def strictly(request: Request) -> Response:
+            if request.scope["query_string"]:
+                queries.check(request.query_params, known)
             if self.body_field is not None:
                 stated = request.headers.get("content-type")
                 if stated is None or stated.partition(";")[0].strip().lower() != "application/json":

@@ -69,7 +69,7 @@ class ServiceSettings(BaseSettings):
     """Longest wait that `Prefer: wait` is granted."""
     max_body_bytes: PositiveInt = 2**20
     client_seconds: PositiveFloat = 20.0
-    """A client may take so long to send a request's head, and each piece of its body."""
+    """A client may take so long to send a request's head, and so long for its body."""
     database_url: str = Field(default_factory=_own_file, repr=False)
     """sqlite:///FILE, or postgresql://USER@HOST/NAME where several replicas serve."""
     database_password: SecretStr | None = None

@@ -1,11 +1,12 @@
 """The base of every noun: frozen, closed to unknown keys, one-line errors."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from cost_models.errors import SpecError
+from cost_models.errors import Place, SpecError
 from cost_models.specs.fields import check_numbers, unknown_key
 
 
@@ -35,6 +36,8 @@ def _telling(complaints: Sequence[Any], data: Any) -> Any:
     return min(about, key=lambda c: (c["type"] != "value_error", -len(_path(c, data))))
 
 
+MOST_PLACES: Final = 50
+"""Of one input; whoever mends these sees the rest."""
 _SCALARS = (bool, int, float, str, type(None))
 _LONGEST = 60
 
@@ -47,6 +50,37 @@ def _shortened(value: Any) -> str:
 def _path(complaint: Any, data: Any) -> str:
     """Dotted path of a complaint."""
     return ".".join(steps(complaint, data))
+
+
+def by_field(complaints: Sequence[Any], data: Any) -> dict[tuple[str, ...], list[Any]]:
+    """Complaints by the keys that lead to their field.
+
+    The branches of a union all complain, some of the field as a whole: where others say what is wrong within it, they
+    alone are of use.
+    """
+    fields: dict[tuple[str, ...], list[Any]] = {}
+    for found in complaints:
+        fields.setdefault(tuple(steps(found, data)), []).append(found)
+    whole = {path[:length] for path in fields for length in range(len(path))}
+    return {path: own for path, own in fields.items() if path not in whole}
+
+
+def places(fields: Mapping[tuple[str, ...], Sequence[Any]], model: type[BaseModel] | None) -> tuple[Place, ...]:
+    """What is wrong with each of the first fields complained of, where `model` was read."""
+    return tuple((path, _said(own, model)) for path, own in itertools.islice(fields.items(), MOST_PLACES))
+
+
+def _said(complaints: Sequence[Any], model: type[BaseModel] | None) -> str:
+    """What is wrong with one field: the rule that it breaks, or else what each branch of a union would take."""
+    broken = [found for found in complaints if found["type"] == "value_error"]
+    told = dict.fromkeys(_message(found, model) for found in broken or complaints)
+    return "; or ".join(told)
+
+
+def _message(complaint: Any, model: type[BaseModel] | None) -> str:
+    if complaint["type"] == "extra_forbidden":
+        return unknown_key(model, complaint["loc"])
+    return str(complaint["msg"]).removeprefix("Value error, ")
 
 
 def steps(complaint: Any, data: Any) -> list[str]:
@@ -87,4 +121,6 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise SpecError(one_line(error, data, cls)) from error
+            found = SpecError(one_line(error, data, cls))
+            found.places = places(by_field(error.errors(include_url=False), data), cls)
+            raise found from error

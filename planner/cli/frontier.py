@@ -32,7 +32,8 @@ def frontier_command(
     as_json: asked.Json = False,
 ) -> None:
     """The configurations that nothing beats on two axes at once, each of them proven."""
-    from planner.frontier import AXES, frontier, frontier_plans
+    from planner.frontier import frontier, frontier_plans
+    from planner.fronts import AXES
 
     names = tuple(name.strip() for name in axes.split(","))
     pair = next((known for known in AXES if known == names), None)

@@ -11,8 +11,9 @@ from service.callers import CurrentCaller
 from service.dependencies import CurrentDatabase
 from service.paging import CreatedWhen, PageCursor, Paged
 from service.problems import documented
+from service.reading import StrictRoute
 
-router = APIRouter(prefix="/v1/audit", tags=["audit"])
+router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=StrictRoute)
 
 
 class AuditItem(BaseModel):

@@ -1,24 +1,22 @@
 """Frontiers and ladders: many proven answers to one question, made like plans and kept like them."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Path, Response
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import EventSourceResponse
 
 from planner.frontier import Frontier, Ladder
 from service import problem_kinds as kinds
-from service.answers import PendingPlan, events, pending
-from service.asking import CurrentAsker
+from service.answers import PendingPlan, pending
+from service.asking import CurrentAsker, Events, watched
 from service.callers import CurrentCaller
 from service.dependencies import CurrentDatabase, CurrentPlanning, IdempotencyKey, IfNoneMatch
 from service.orders import FrontierOrder, LadderOrder
 from service.paging import PageCursor
 from service.problems import documented
 from service.reading import JOB_EXAMPLE, StrictRoute
-from service.routes.plans import ACCEPTED, BODY, ENDS, MATCHED, PlanFilters, PlanPage, page_of
-from service.solving.service import View
+from service.routes.plans import ACCEPTED, BODY, ENDS, MATCHED, WATCHED, PlanFilters, PlanPage, page_of
 
 router = APIRouter(prefix="/v1", tags=["frontiers"], route_class=StrictRoute)
 AnswerId = Annotated[str, Path(max_length=64, description="as in `envelope.id`")]
@@ -94,18 +92,15 @@ async def cancel_ladder(answer_id: AnswerId, caller: CurrentCaller, planning: Cu
     return pending(await planning.cancel(caller, answer_id, kinds=("ladder",)))
 
 
-async def _existing(answer_id: AnswerId, caller: CurrentCaller, planning: CurrentPlanning) -> View:
-    return await planning.watchable(caller, answer_id, kinds=("frontier",))
-
-
-@router.get(
-    "/frontiers/{answer_id}/events",
-    response_class=EventSourceResponse,
-    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.QUOTA, kinds.UNAVAILABLE),
-)
-async def watch_frontier(
-    found: Annotated[View, Depends(_existing)], caller: CurrentCaller, planning: CurrentPlanning
-) -> AsyncIterator[ServerSentEvent]:
+@router.get("/frontiers/{answer_id}/events", response_class=EventSourceResponse, responses=WATCHED)
+async def watch_frontier(found: Annotated[Events, Depends(watched(("frontier",), "answer_id"))]) -> Events:
     """Server-sent events, as of a plan: each point that is found is told."""
-    async for event in events(planning.follow(caller, found.id, kinds=("frontier",))):
+    async for event in found:
+        yield event
+
+
+@router.get("/ladders/{answer_id}/events", response_class=EventSourceResponse, responses=WATCHED)
+async def watch_ladder(found: Annotated[Events, Depends(watched(("ladder",), "answer_id"))]) -> Events:
+    """Server-sent events, as of a plan: each rung that is found is told."""
+    async for event in found:
         yield event

@@ -10,8 +10,9 @@ from service.dependencies import CurrentRuntime
 from service.errors import NotFound
 from service.problem_kinds import KINDS, Kind
 from service.problems import MEDIA_TYPE, Problem, documented, problem, response
+from service.reading import StrictRoute
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=StrictRoute)
 
 
 class Check(BaseModel):
@@ -54,11 +55,12 @@ _UNREADY: dict[int | str, dict[str, Any]] = {
                 "example": _SHOWN.model_dump(exclude_none=True, mode="json"),
             }
         },
-    }
+    },
+    **documented(kinds.INVALID),
 }
 
 
-@router.get("/livez")
+@router.get("/livez", responses=documented(kinds.INVALID))
 async def livez() -> Health:
     """The process answers. Nothing else is looked at."""
     return Health()

@@ -3,15 +3,22 @@
 from fastapi import APIRouter, Response
 
 from service import metrics as figures
+from service import problem_kinds as kinds
 from service.callers import CurrentCaller
 from service.dependencies import CurrentDatabase
 from service.errors import StorageUnavailable
+from service.problems import documented
+from service.reading import StrictRoute
 from service.storage.repositories import Repositories
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=StrictRoute)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **documented(kinds.INVALID)},
+)
 async def metrics(caller: CurrentCaller, database: CurrentDatabase) -> Response:
     """Prometheus text. The depth of the queue is missing while the database is away."""
 

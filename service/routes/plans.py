@@ -1,23 +1,21 @@
 """Plans: asked for, waited for, watched, listed, cancelled."""
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
 
 from planner.plan import Plan, Status
 from service import problem_kinds as kinds
-from service.answers import PendingPlan, events, pending
-from service.asking import CurrentAsker
+from service.answers import PendingPlan, pending
+from service.asking import CurrentAsker, Events, watched
 from service.callers import Caller, CurrentCaller
 from service.dependencies import CurrentDatabase, CurrentPlanning, IdempotencyKey, IfNoneMatch
 from service.paging import CreatedWhen, Cursor, PageCursor, Paged
 from service.problems import documented
 from service.reading import PlanBody, StrictRoute
-from service.solving.service import View
 from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.repositories.plans import PLANS
@@ -26,10 +24,12 @@ from service.storage.tables import Solve, StoredPlan
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=StrictRoute)
 PlanId = Annotated[str, Path(description="as in the plan's `envelope.id`", max_length=64)]
-State = Literal["queued", "running", "done", "failed", "cancelled"]
+State = Literal["queued", "running", "cancelling", "done", "failed", "cancelled"]
+"""cancelling: somebody has asked it to stop, and it has not yet."""
 BODY = (kinds.INVALID, kinds.UNREADABLE, kinds.NOT_INLINE, kinds.TOO_LARGE, kinds.MEDIA)
 ENDS = (kinds.UNCALIBRATED, kinds.SOLVE_FAILED, kinds.TIMED_OUT, kinds.CANCELLED)
 ACCEPTED: dict[int | str, Any] = {202: {"model": PendingPlan, "description": "being made; look at `Location`"}}
+WATCHED = documented(kinds.NOT_FOUND, kinds.INVALID, kinds.QUOTA, kinds.UNAVAILABLE)
 MATCHED: dict[int | str, Any] = {304: {"description": "the copy at hand is the plan"}}
 
 
@@ -130,20 +130,10 @@ async def cancel_plan(plan_id: PlanId, caller: CurrentCaller, planning: CurrentP
     return pending(await planning.cancel(caller, plan_id))
 
 
-async def _existing(plan_id: PlanId, caller: CurrentCaller, planning: CurrentPlanning) -> View:
-    return await planning.watchable(caller, plan_id)
-
-
-@router.get(
-    "/{plan_id}/events",
-    response_class=EventSourceResponse,
-    responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.QUOTA, kinds.UNAVAILABLE),
-)
-async def watch_plan(
-    found: Annotated[View, Depends(_existing)], caller: CurrentCaller, planning: CurrentPlanning
-) -> AsyncIterator[ServerSentEvent]:
+@router.get("/{plan_id}/events", response_class=EventSourceResponse, responses=WATCHED)
+async def watch_plan(found: Annotated[Events, Depends(watched(PLANS, "plan_id"))]) -> Events:
     """Server-sent events: `progress` with the best value found, the bound and the gap; at last `ended`."""
-    async for event in events(planning.follow(caller, found.id)):
+    async for event in found:
         yield event
 
 
@@ -164,8 +154,8 @@ async def page_of(caller: Caller, database: Database, cursor: Cursor, filters: F
 def _summary(solve: Solve, plan: StoredPlan | None, tags: tuple[str, ...]) -> PlanSummary:
     figures = {} if plan is None else {name: getattr(plan, name) for name in _FIGURES}
     asked = {name: getattr(solve, name) for name in _ASKED}
-    return PlanSummary(**asked, **figures, tags=tags)
+    return PlanSummary(**asked, **figures, state=solve.shown, tags=tags)
 
 
-_ASKED = ("id", "state", "model", "gpus", "objective", "calibration_id", "created_at", "ended_at")
+_ASKED = ("id", "model", "gpus", "objective", "calibration_id", "created_at", "ended_at")
 _FIGURES = ("status", "step_seconds", "conservative_bytes", "world_size")

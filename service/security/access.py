@@ -14,7 +14,7 @@ Access = Literal["public", "any", "plan", "measure", "calibrate", "admin"]
 _READS: Final = (
     *("list_plans", "get_plan", "watch_plan", "list_exports", "export_plan", "diff_plans"),
     *("list_estimates", "get_estimate"),
-    *("list_frontiers", "get_frontier", "watch_frontier", "list_ladders", "get_ladder"),
+    *("list_frontiers", "get_frontier", "watch_frontier", "list_ladders", "get_ladder", "watch_ladder"),
     *("list_measurements", "list_measurements_of_plan", "get_measurement"),
     *("list_jobs", "get_job", "list_calibrations", "get_calibration", "get_drift"),
     *("list_models", "get_model", "list_devices", "get_device", "list_clusters", "get_cluster"),

@@ -55,7 +55,6 @@ class AuditTrail:
 
     def note(self, caller: Caller, asked: Asked) -> None:
         """A request that changes something was answered."""
-        _say(caller, asked)
         if len(self._waiting) >= MOST_WAITING:
             _log.error("the audit cannot keep up; this entry is in the log alone")
             return
@@ -64,7 +63,6 @@ class AuditTrail:
     def refused(self, caller: Caller | None, asked: Asked) -> None:
         """A request was turned away before any work; `caller`: whose key it showed, good or not."""
         caller = caller or NOBODY
-        _say(caller, asked)
         alike = (caller.project_id, caller.key_id, asked.action, asked.address)
         if (entry := self._refused.get(alike)) is not None:
             entry.times += 1
@@ -101,18 +99,6 @@ class AuditTrail:
             _log.error("the audit cannot be written", entries=len(entries), error=type(error).__name__)
             return
         del self._waiting[: len(entries)]
-
-
-def _say(caller: Caller, asked: Asked) -> None:
-    _log.info(
-        "audit",
-        caller=caller.name,
-        key_id=caller.key_id,
-        action=asked.action,
-        target=asked.target,
-        status=asked.status,
-        address=asked.address,
-    )
 
 
 def _entry(caller: Caller, asked: Asked) -> AuditEntry:

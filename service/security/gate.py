@@ -42,10 +42,11 @@ class Gate:
             answer = refused(error, scope)
             if isinstance(error, Unauthenticated | RateLimited):  # else it is our database that refuses
                 shown = error.shown if isinstance(error, Unauthenticated) else caller
+                scope["state"]["shown"] = shown
                 parts.audit.refused(shown, _asked(scope, "authenticate", answer.status_code))
             await answer(scope, receive, send)
             return
-        scope.setdefault("state", {})["caller"] = caller
+        scope["state"]["caller"] = scope["state"]["shown"] = caller
         if scope["method"] not in _CHANGING:
             await self.app(scope, receive, send)
             return

@@ -7,6 +7,8 @@ from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
+import structlog
+
 from planner.identity import canonical_json, digest
 from planner.request import PlanRequest
 from planner.resolve import resolve
@@ -14,10 +16,11 @@ from planner.version import __version__
 from service import tracing
 from service.callers import Caller
 from service.constants import CalibrationShelf, Constants
-from service.errors import Busy, Pointed, TooMuch
-from service.idempotency import once
+from service.errors import Busy, Pointed, StorageUnavailable, TooMuch
+from service.idempotency import made_before, once
 from service.identifiers import new_id
 from service.orders import Order, PlanOrder, inline, options_of, resolved_names
+from service.solving.checking import check
 from service.solving.worker import Verb
 from service.storage.database import Database
 from service.storage.repositories import Repositories
@@ -28,6 +31,7 @@ MOST_MESSAGES: Final = 1000
 """Of one project, promised and not sent yet."""
 LONGEST_REMEMBERED: Final = 2**14
 """Requests with whole config.json files are resolved anew each time. [characters]"""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class Acceptance:
 
         Raises:
             NotInline: its model is a path or a download.
-            SpecError: the request names something unknown or contradicts itself.
+            SpecError: the request names something unknown, contradicts itself, or has no such answer.
         """
         inline(order)
         return await self._database.reading(lambda work: self._prepared(work, caller, order, verb))
@@ -86,13 +90,23 @@ class Acceptance:
             Pointed: messages cannot be sent to its webhook.
             Busy: as many as this installation takes are waiting.
             TooMuch: as many as it takes of one project are.
+            StorageUnavailable: nothing can be stored now, and what is stored does not answer it.
         """
         if order.webhook is not None:
             self._check(order.webhook.url)
         if prepared.stored is not None and key is None and order.webhook is None:
             return Accepted(prepared.stored.id, fresh=False)
         parent = tracing.traceparent()
-        return await self._database.writing(lambda work: self._accepted(work, caller, order, prepared, key, parent))
+        try:
+            return await self._database.writing(lambda work: self._accepted(work, caller, order, prepared, key, parent))
+        except StorageUnavailable as error:
+            if order.webhook is not None:  # a message would have to be promised
+                raise
+            known = await self._database.reading(lambda work: self._known(work, caller, order, prepared, key))
+            if known is None:
+                raise
+            _log.warning("nothing can be stored; what there is answers", plan_id=known, reason=str(error))
+            return Accepted(known, fresh=False)
 
     def _check(self, url: str) -> None:
         if self._webhooks is None:
@@ -109,7 +123,11 @@ class Acceptance:
         # As it was asked, so that equal text is resolved once; identity comes from what it resolves to.
         asked = request.model_dump_json(exclude_unset=True)
         identify = _identified if len(asked) <= LONGEST_REMEMBERED else _identified.__wrapped__
-        identity = identify(asked, verb, canonical_json(options_of(order)), constants.sha256)
+        options = options_of(order)
+        identity = identify(asked, verb, canonical_json(options), constants.sha256)
+        stored = work.plans.equal(caller.project_id, identity.content_key)
+        if stored is None:
+            check(verb, request, options, constants.calibration)
         return Prepared(
             request=request,
             verb=verb,
@@ -117,7 +135,7 @@ class Acceptance:
             gpus=identity.gpus,
             constants=constants,
             content_key=identity.content_key,
-            stored=work.plans.equal(caller.project_id, identity.content_key),
+            stored=stored,
         )
 
     def _accepted(
@@ -137,12 +155,17 @@ class Acceptance:
             queued = found is None
             made = found or self._queued(work, caller, order, prepared, parent)
             if order.webhook is not None:
-                _check_messages(work, caller)
                 _promise(work, caller, made, order.webhook.url)
             return made
 
         made, _ = once(work, caller, key, prepared.verb, order, make)
         return Accepted(made, fresh=queued)
+
+    def _known(
+        self, work: Repositories, caller: Caller, order: PlanOrder, prepared: Prepared, key: str | None
+    ) -> str | None:
+        """What answers the request without anything new: what its key made, or else an equal one."""
+        return made_before(work, caller, key, prepared.verb, order) or self._joined(work, caller, prepared)
 
     @staticmethod
     def _joined(work: Repositories, caller: Caller, prepared: Prepared) -> str | None:
@@ -194,7 +217,10 @@ def _check_messages(work: Repositories, caller: Caller) -> None:
 
 
 def _promise(work: Repositories, caller: Caller, solve_id: str, url: str) -> None:
-    """A message when a solve ends; at once if it has."""
+    """A message when a solve ends; at once if it has. One for each address, however many equal requests name it."""
+    if work.deliveries.promised(solve_id, url):
+        return
+    _check_messages(work, caller)
     work.deliveries.add(Delivery(id=new_id(), project_id=caller.project_id, solve_id=solve_id, url=url))
     if work.plans.exists(caller.project_id, solve_id):
         work.deliveries.release(solve_id)

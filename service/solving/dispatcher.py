@@ -245,6 +245,7 @@ class Dispatcher:
                 kind=solve.verb,
                 content_key=solve.content_key,
                 calibration_id=solve.calibration_id,
+                asked_at=solve.created_at,
             )
         return outcome.end(work, held, state, plan=plan, problem=answer.problem)
 

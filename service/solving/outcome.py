@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from planner.frontier import Frontier, Ladder
@@ -22,9 +23,9 @@ Write = Callable[[Repositories], bool]
 
 
 def stored_plan(
-    text: str, *, plan_id: str, project_id: str, kind: str, content_key: str, calibration_id: str
+    text: str, *, plan_id: str, project_id: str, kind: str, content_key: str, calibration_id: str, asked_at: datetime
 ) -> StoredPlan:
-    """A plan as a row: its bytes, and the few figures that lists show."""
+    """A plan as a row: its bytes, and the few figures that lists show. It is as old as its id, the request's."""
     found = _ANSWERS[kind].model_validate_json(text)
     figures = _figures(found)
     return StoredPlan(
@@ -41,6 +42,7 @@ def stored_plan(
         step_seconds=figures.step_seconds,
         conservative_bytes=figures.conservative_bytes,
         world_size=figures.world_size,
+        created_at=asked_at,
     )
 
 

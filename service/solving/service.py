@@ -22,11 +22,13 @@ from service.solving import outcome
 from service.solving.acceptance import Acceptance, Prepared
 from service.solving.dispatcher import Dispatcher
 from service.solving.pool import SolverPool
+from service.solving.turns import Turns
 from service.solving.watch import Watch
 from service.solving.worker import Answer, Progress, Task, Verb
 from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.repositories.plans import PLANS, Content, Kinds
+from service.storage.tables import now
 
 _log = structlog.get_logger(__name__)
 LONG_SECONDS: Final = 60.0
@@ -71,7 +73,8 @@ class Planning:
         self._database, self._acceptance, self._dispatcher, self._watch = database, acceptance, dispatcher, watch
         self._estimates, self._poll, self._max_estimates = estimates, poll_seconds, max_estimates
         self._estimating: Counter[str] = Counter()
-        """Estimates that wait, by project."""
+        """Estimates that wait or are worked on, by project."""
+        self._turns = Turns(max(1, estimates.capacity))
         self._max_watching = max_watching
         self._watching: Counter[str] = Counter()
         """Callers who wait or watch, by project."""
@@ -151,7 +154,7 @@ class Planning:
         return self._watch.closing
 
     async def cancel(self, caller: Caller, plan_id: str, *, kinds: Kinds = PLANS) -> View:
-        """Stop a plan that is being made.
+        """Stop a plan that is being made: one that is worked on is `cancelling` until its worker has stopped.
 
         Raises:
             NotFound: there is none of this id.
@@ -185,7 +188,8 @@ class Planning:
             task = Task(
                 id=new_id(), request=prepared.request, verb="estimate", calibration=prepared.constants.calibration
             )
-            answer = await self._estimates.submit(task, lambda _: None)
+            async with self._turns.of(caller.project_id):
+                answer = await self._estimates.submit(task, lambda _: None)
         except ServiceError:
             raise
         except Exception as error:  # whatever a pool raises, the caller learns what failed
@@ -232,12 +236,11 @@ class Planning:
         if progress is None and solve.progress is not None:
             progress = Progress.model_validate(solve.progress)
         problem = None if solve.problem is None else Problem.model_validate(solve.problem)
-        running = solve.state == "running"
         return View(
             id=plan_id,
-            state=solve.state,
+            state=solve.shown,
             created_at=solve.created_at,
-            progress=progress if running else None,
+            progress=progress if solve.shown == "running" else None,
             problem=problem,
             expected_seconds=solve.expected_seconds,
         )
@@ -260,6 +263,7 @@ def _kept(work: Repositories, caller: Caller, prepared: Prepared, task: Task, an
         kind="estimate",
         content_key=prepared.content_key,
         calibration_id=prepared.constants.id,
+        asked_at=now(),
     )
     work.plans.add(plan)
     return Content(plan.id, plan.content, plan.etag, plan.created_at)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from planner import parts
-from planner.frontier import Axes, Frontier, Ladder
-from service.solving.worker import Answer, Task, named
+from planner.frontier import Frontier, Ladder
+from planner.fronts import Axes
+from service.solving.worker import Answer, Task, axes_of, named
 
 
 def split(task: Task) -> tuple[Task, ...]:
@@ -48,5 +49,4 @@ def _range(task: Task) -> tuple[int, int | None]:
 
 
 def _axes(task: Task) -> tuple[Axes, int]:
-    one, other = task.options["axes"]  # JSON has no tuples
-    return (one, other), task.options["points"]
+    return axes_of(task.options), task.options["points"]

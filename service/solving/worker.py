@@ -3,7 +3,7 @@
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cost_models.calibration import Calibration
 from cost_models.errors import MeshwrightError
 from planner.frontier import Frontier, Ladder
+from planner.fronts import Axes
 from planner.plan import Plan
 from planner.request import PlanRequest
 from service.problem_kinds import INTERNAL
@@ -145,6 +146,12 @@ def named(task: Task, found: Plan | Frontier | Ladder) -> Answer:
     return Answer(plan_json=own.model_dump_json())
 
 
+def axes_of(options: Mapping[str, Any]) -> Axes:
+    """The axes of a frontier; JSON has no tuples."""
+    one, other = options["axes"]
+    return one, other
+
+
 def _answered(task: Task, told: Told) -> Plan | Frontier | Ladder:
     """What the planner makes of a task."""
     from planner import frontier, planning
@@ -156,9 +163,8 @@ def _answered(task: Task, told: Told) -> Plan | Frontier | Ladder:
         case "estimate":
             return planning.estimate(request, calibration)
         case "frontier":
-            # JSON has no tuples.
-            one, other = task.options["axes"]
-            return frontier.frontier(request, (one, other), task.options["points"], calibration, report=told.line)
+            axes, points = axes_of(task.options), task.options["points"]
+            return frontier.frontier(request, axes, points, calibration, report=told.line)
         case "ladder":
             return frontier.ladder(request, task.options["low"], task.options["high"], calibration, report=told.line)
         case "calibration":

@@ -17,6 +17,7 @@ from service import tracing
 from service.errors import Conflict, StorageUnavailable, Unstorable
 from service.storage.dialects import WRITES, engine_of, snapshots
 from service.storage.guards import REFUSAL
+from service.storage.probe import probe
 from service.storage.repositories import Repositories
 from service.storage.repositories.base import SNAPSHOT
 from service.storage.together import Together
@@ -47,6 +48,8 @@ class Database:
         self._threads = ThreadPoolExecutor(max_workers=connections, thread_name_prefix="database")
         self._together = Together(self._read, connections)
         self._closed = False
+        self.unwritable: str | None = None
+        """Why the last write failed, until `probe` finds that writes are taken again."""
 
     def read(self, work: Work[T]) -> T:
         """Do `work`, which changes nothing.
@@ -63,7 +66,21 @@ class Database:
             StorageUnavailable: the database is away, full, or cannot be written.
             Conflict: another transaction wins every time.
         """
-        return self._repeated(self._writing, work, time.monotonic())
+        try:
+            return self._repeated(self._writing, work, time.monotonic())
+        except StorageUnavailable as error:
+            self.unwritable = str(error)
+            raise
+
+    def probe(self) -> None:
+        """Find out whether writes are taken; `unwritable` says it."""
+        try:
+            self.write(probe)
+        except Exception as error:  # whatever it is: nothing was written
+            self.unwritable = str(error)
+            _log.error("the database takes no writes", reason=str(error)[:200])
+        else:
+            self.unwritable = None
 
     async def reading(self, work: Work[T]) -> T:
         """As `read`, in a thread, with the other reads of this instant."""

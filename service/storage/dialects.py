@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     JSON,
@@ -25,6 +25,7 @@ from sqlalchemy.sql.functions import GenericFunction
 
 from cost_models.errors import SpecError
 
+Row = TypeVar("Row")
 WRITES: Final = "meshwright_writes"
 """Execution option of connections that will write: SQLite then takes its lock at once instead of failing half-way."""
 BUSY_SECONDS: Final = 10.0
@@ -75,9 +76,12 @@ def _postgresql_now(*_: Any, **__: Any) -> str:
     return "extract(epoch from clock_timestamp())::double precision"
 
 
-def unlocked(query: Select[Any]) -> Select[Any]:
-    """Rows that no other transaction is claiming. SQLite has one writer at a time and ignores the clause."""
-    return query.with_for_update(skip_locked=True)
+def unlocked(query: Select[Row], of: Any = None) -> Select[Row]:
+    """Rows (`of` a table, where several are joined) that no other transaction is claiming.
+
+    SQLite has one writer at a time and ignores the clause.
+    """
+    return query.with_for_update(skip_locked=True, of=of)
 
 
 def snapshots(engine: Engine) -> Engine:

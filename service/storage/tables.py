@@ -20,7 +20,8 @@ NAMING: Final = {
     "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
 }
-LIVE: Final = "state IN ('queued', 'running')"
+LIVE_STATES: Final = ("queued", "running")
+LIVE: Final = f"state IN {LIVE_STATES}"
 _Id: Final = String(36)
 _Hash: Final = String(64)
 _Name: Final = String(200)
@@ -100,6 +101,7 @@ class Solve(Base):
         ),
         Index("ix_solves_live", "state", "id", sqlite_where=text(LIVE), postgresql_where=text(LIVE)),
         Index(None, "project_id", "id"),
+        Index(None, "project_id", "started_at"),  # when a project had its last turn
     )
 
     id: Mapped[str] = mapped_column(_Id, primary_key=True)
@@ -132,6 +134,11 @@ class Solve(Base):
     """What alike ones took when it was accepted; None: there were none."""
     traceparent: Mapped[str | None] = mapped_column(_Name, default=None)
     """The span that accepted it (W3C Trace Context), where spans are recorded."""
+
+    @property
+    def shown(self) -> str:
+        """Its state as callers see it: one that is asked to stop is `cancelling` until it has."""
+        return "cancelling" if self.cancel_requested and self.state in LIVE_STATES else self.state
 
 
 class StoredPlan(Base):

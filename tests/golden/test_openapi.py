@@ -79,6 +79,7 @@ def test_operations_have_stable_names() -> None:
         "tag_plan",
         "untag_plan",
         "watch_frontier",
+        "watch_ladder",
         "watch_plan",
     ]
     assert "HTTPValidationError" not in document["components"]["schemas"]

@@ -6,7 +6,7 @@ from sqlalchemy import func, select, update
 
 from service.storage.dialects import epoch_now, unlocked
 from service.storage.repositories.base import Repository
-from service.storage.tables import Delivery
+from service.storage.tables import Delivery, Solve
 
 
 class Deliveries(Repository):
@@ -16,6 +16,15 @@ class Deliveries(Repository):
         """Promise a message, in the transaction that accepts the request."""
         self._session.add(delivery)
         self._session.flush()
+
+    def promised(self, solve_id: str, url: str) -> bool:
+        """Whether a message about a solve is promised, on its way or taken there; one that was given up is none.
+
+        Holds the solve, so that equal requests at the same time ask one after the other.
+        """
+        self._session.execute(select(Solve.id).where(Solve.id == solve_id).with_for_update())
+        own = (Delivery.solve_id == solve_id, Delivery.url == url, Delivery.state != "failed")
+        return self._session.scalar(select(Delivery.id).where(*own).limit(1)) is not None
 
     def release(self, solve_id: str) -> None:
         """Send what was promised, in the transaction that ends the solve."""

@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, and_, func, or_, select, text, update
+from sqlalchemy import ColumnElement, Select, Subquery, and_, func, or_, select, text, update
 from sqlalchemy.engine import CursorResult
+from sqlalchemy.orm import aliased
 
 from service.storage.dialects import epoch_now, unlocked
 from service.storage.repositories.base import ALWAYS, Created, Page, Repository
-from service.storage.tables import LIVE, Solve, StoredPlan, Tag, now
+from service.storage.tables import LIVE, LIVE_STATES, Solve, StoredPlan, Tag, now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,10 @@ LATELY: Final = 500
 LOOKED_AT: Final = 5
 ALIKE: Final = 2
 """Requests of one model on up to so many times as many devices, or as few, count as alike."""
+
+
+_FREE: Final = or_(Solve.state == "queued", and_(Solve.state == "running", Solve.lease_until < epoch_now()))
+"""Waits, or its holder has gone silent."""
 
 
 class Held(NamedTuple):
@@ -110,15 +115,22 @@ class Solves(Repository):
     def claim(
         self, owner: str, *, verbs: Sequence[str], most: int, seconds: float, besides: Collection[str] = ()
     ) -> list[Solve]:
-        """Take the oldest waiting solves, and those whose holder has gone silent; nobody else does for `seconds`.
+        """Take waiting solves, and those whose holder has gone silent; nobody else does for `seconds`.
 
-        `besides` are what the claimer works on itself: its result may have waited for the database beyond its lease.
+        Projects take turns: the next one is of the project that has the fewest under way, then of the one that had its
+        last turn longest ago; within a project the oldest is first. `besides` are what the claimer works on itself: its
+        result may have waited for the database beyond its lease.
         """
-        free = or_(Solve.state == "queued", and_(Solve.state == "running", Solve.lease_until < epoch_now()))
-        query = unlocked(
-            select(Solve).where(free, Solve.verb.in_(verbs), Solve.id.not_in(besides)).order_by(Solve.id).limit(most)
+        free = and_(_FREE, Solve.verb.in_(verbs), Solve.id.not_in(besides))
+        turns = _turns(free)
+        query = (
+            select(Solve)
+            .join(turns, turns.c.id == Solve.id)
+            .where(free)
+            .order_by(turns.c.turn, turns.c.served.nulls_first(), Solve.id)
+            .limit(most)
         )
-        rows = list(self._session.scalars(query))
+        rows = list(self._session.scalars(unlocked(query, Solve)))
         for row in rows:
             row.state, row.lease_owner = "running", owner
             row.fence, row.attempts = row.fence + 1, row.attempts + 1
@@ -183,10 +195,43 @@ class Solves(Repository):
         return bool(done.rowcount)
 
 
+def _turns(free: ColumnElement[bool]) -> Subquery:
+    """Of the free solves: the turn in which each comes, and when its project had its last one.
+
+    A project with n solves under way has had its first n turns, so that its oldest free solve comes in turn n + 1.
+    """
+    other = aliased(Solve)
+    under_way = (
+        select(other.project_id, func.count().label("count"))
+        .where(other.state == "running", other.lease_until >= epoch_now())
+        .group_by(other.project_id)
+        .subquery()
+    )
+    served = select(func.max(other.started_at)).where(other.project_id == Solve.project_id).scalar_subquery()
+    place = func.row_number().over(partition_by=Solve.project_id, order_by=Solve.id)
+    return (
+        select(
+            Solve.id,
+            (place + func.coalesce(under_way.c.count, 0)).label("turn"),
+            served.label("served"),
+        )
+        .outerjoin(under_way, under_way.c.project_id == Solve.project_id)
+        .where(free)
+        .subquery()
+    )
+
+
+def _shown_as(state: str) -> tuple[ColumnElement[bool], ...]:
+    """Of a solve that callers see in a state (`Solve.shown`)."""
+    if state == "cancelling":
+        return Solve.cancel_requested.is_(True), Solve.state.in_(LIVE_STATES)
+    return Solve.state == state, or_(~Solve.cancel_requested, Solve.state.not_in(LIVE_STATES))
+
+
 def _filtered(project_id: str, filters: Filters) -> Select[Solve]:
     query = select(Solve).where(Solve.project_id == project_id, Solve.verb == filters.verb)
     if filters.state is not None:
-        query = query.where(Solve.state == filters.state)
+        query = query.where(*_shown_as(filters.state))
     if filters.model is not None:
         query = query.where(Solve.model == filters.model)
     query = filters.created.of(query, Solve.created_at)

@@ -1,8 +1,13 @@
 """Connections that send too much or too little before anybody is known: they are hung up on, others go on."""
 
+import contextlib
+import json
+import select
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import httpx2
 import pytest
@@ -22,6 +27,24 @@ def server() -> Iterator[Server]:
 def connected(server: Server) -> socket.socket:
     host, _, port = server.url.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), timeout=20)
+
+
+HEAD = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n\r\n"
+
+
+def problem(connection: socket.socket, *, more: bool = False) -> dict[str, Any]:
+    """What was answered before the other end hung up; `more`: it does not hang up yet."""
+    text = b""
+    while part := connection.recv(4096):
+        text += part
+        if more:
+            break
+    head, _, body = text.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head, text
+    found: dict[str, Any] = json.loads(body)
+    assert head.startswith(f"HTTP/1.1 {found['status']}".encode())
+    assert found["detail"]
+    return found
 
 
 def test_headers_without_end_are_refused(server: Server) -> None:
@@ -52,7 +75,47 @@ def test_whoever_says_nothing_or_half_is_hung_up_on(server: Server) -> None:
             one.sendall(text)
         assert httpx2.get(f"{server.url}/livez").status_code == 200
         for one in slow:
-            assert one.recv(4096).startswith(b"HTTP/1.1 408")
+            assert problem(one)["status"] == 408
+
+
+def test_a_body_that_drips_is_bounded_in_time(server: Server) -> None:
+    """A byte often enough to be no silence; with 408, or where it was answered before, the connection ends."""
+    started = time.monotonic()
+    with connected(server) as body, connected(server) as refused:
+        body.sendall(HEAD % b"/v1/plans")
+        refused.sendall(HEAD % b"/v1/nothing")
+        assert problem(refused, more=True)["status"] == 404
+        dripping = [body, refused]
+        while dripping:
+            assert time.monotonic() - started < 30, "they drip on"
+            time.sleep(0.1)
+            over, _, _ = select.select(dripping, [], [], 0)
+            dripping = [one for one in dripping if one not in over]
+            for one in dripping:
+                with contextlib.suppress(OSError):
+                    one.sendall(b" ")
+        assert problem(body)["status"] == 408
+        with contextlib.suppress(ConnectionResetError):
+            assert refused.recv(4096) == b"", "hung up on"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nbroken header\r\n\r\n",
+        b"GET /livez\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /\xc3\xa9 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET /livez HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_no_http_is_a_problem_too(server: Server, said: bytes) -> None:
+    with connected(server) as found:
+        found.sendall(said)
+        assert problem(found)["status"] == 400
 
 
 def test_connections_are_kept_between_requests(server: Server) -> None:

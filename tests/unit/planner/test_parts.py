@@ -6,7 +6,8 @@ import pytest
 
 from cost_models.errors import BrokenRule
 from planner import parts
-from planner.frontier import Axes, Frontier, Ladder, frontier, ladder
+from planner.frontier import Frontier, Ladder, frontier, ladder
+from planner.fronts import Axes
 from planner.request import PlanRequest
 
 SMALL: dict[str, Any] = {

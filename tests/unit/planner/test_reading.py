@@ -23,6 +23,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("a: [1", "is not YAML"),
         ("a: " + "[" * 200 + "]" * 200, f"nests deeper than {MAX_DEPTH} levels"),
         ("2: 3", "key 2 is not a name"),
+        ("a:\n  - " + "1" * 5000, "line 2: an integer has 5000 digits, the limit is 400"),
         ("a: 1\n---\nb: 2\n", "is not YAML"),
         ("x" * (MAX_BYTES + 1), f"the limit is {MAX_BYTES}"),
         (b"a: \xff", "is not UTF-8 text"),
@@ -51,7 +52,7 @@ def test_yaml_that_is_no_plain_mapping_is_refused(text: str | bytes, message: st
         ('{"a": "' + '\\"' * 400_000, "Unterminated string"),
         ("{" + ",".join(f'"k{i}":1' for i in range(30_000)) + ',"k29999":1}', "30001 keys, the limit is 4096"),
         ("{" + ",".join(f'"k{i}":1' for i in range(4_000)) + ',"k3999":1}', "k3999 is given twice"),
-        ('{"a": ' + "1" * 5000 + "}", "is not JSON"),
+        ('{"a": ' + "1" * 5000 + "}", "an integer has 5000 digits, the limit is 400"),
         ('{"a": "' + "x" * 10_000_000 + '"}', f"the limit is {MAX_BYTES}"),
     ],
 )

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from planner import calibrations
+from service.reading import CONFIGURATION_EXAMPLE
 from service.routes.devices import EXAMPLE as DEVICE
 from service.routes.models import EXAMPLE as MODEL
 from service.security import keys
@@ -77,7 +78,7 @@ def fill(found: World) -> None:
     def answered(verb: str) -> str:
         return found.database.write(lambda work: _answered(work, verb))
 
-    estimate = post("/v1/estimates", {**JOB, "configuration": CONFIGURATION})
+    estimate = post("/v1/estimates", {**JOB, "configuration": CONFIGURATION_EXAMPLE})
     measurement = post(f"/v1/plans/{made}/measurements", MEASUREMENT)
     assert found.ask("admin", "PUT", f"/v1/plans/{made}/tags/{MARK}").status_code == 200
     job = post("/v1/jobs", {"name": f"{MARK}-job", "plan_id": made})
@@ -115,13 +116,5 @@ def _answered(work: Repositories, verb: str) -> str:
     return row.id
 
 
-CONFIGURATION = {
-    "backend": {"name": "deepspeed"},
-    "data_parallel": 8,
-    "zero_stage": 3,
-    "micro_batch_size": 2,
-    "gradient_accumulation_steps": 8,
-    "stages": [{"layers": 32, "recompute": {"full": 32}}],
-}
 MEASUREMENT = {"outcome": "ok", "step_seconds": 3.5, "notes": MARK}
 CALIBRATION = {"reason": MARK, "calibration": calibrations.current().model_dump(mode="json")}

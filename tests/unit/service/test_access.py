@@ -11,13 +11,14 @@ from fastapi.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.reading import CONFIGURATION_EXAMPLE
 from service.routes.devices import EXAMPLE as DEVICE
 from service.security.access import ACCESS, SCOPES, grants
 from service.security.gate import guarded
 from service.settings import ServiceSettings
 from tests.databases import ambient
 from tests.unit.service.client import JOB, FakePool
-from tests.unit.service.tenants import CALIBRATION, CONFIGURATION, MARK, MEASUREMENT, World, fill, world
+from tests.unit.service.tenants import CALIBRATION, MARK, MEASUREMENT, World, fill, world
 
 DOCUMENT = create_app(ServiceSettings()).openapi()
 OPERATIONS = {
@@ -33,7 +34,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "create_plan": SMALL,
     "create_frontier": {**SMALL, "axes": ["time", "memory"], "points": 2},
     "create_ladder": {**SMALL, "low": 1, "high": 2},
-    "create_estimate": {**JOB, "configuration": CONFIGURATION},
+    "create_estimate": {**JOB, "configuration": CONFIGURATION_EXAMPLE},
     "add_measurement": MEASUREMENT,
     "add_calibration": {**CALIBRATION, "reason": "as before"},
     "activate_calibration": {"reason": "as before"},

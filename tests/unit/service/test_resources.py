@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from planner import calibrations
+from service.reading import CONFIGURATION_EXAMPLE
 from tests.unit.service.client import JOB, FakePool, client
 
 pytestmark = pytest.mark.usefixtures("databases")
@@ -235,17 +236,7 @@ def test_devices_have_addresses() -> None:
 
 def test_estimates_are_kept() -> None:
     with client() as http:
-        body = {
-            **JOB,
-            "configuration": {
-                "backend": {"name": "deepspeed"},
-                "data_parallel": 8,
-                "zero_stage": 3,
-                "micro_batch_size": 2,
-                "gradient_accumulation_steps": 8,
-                "stages": [{"layers": 32, "recompute": {"full": 32}}],
-            },
-        }
+        body = {**JOB, "configuration": CONFIGURATION_EXAMPLE}
         made = http.post("/v1/estimates", json=body)
         assert made.status_code == 200, made.text
         again = http.post("/v1/estimates", json=body)

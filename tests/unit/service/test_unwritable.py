@@ -55,22 +55,47 @@ def reads_go_on(http: TestClient, place: str) -> None:
     assert http.get("/livez").status_code == 200
 
 
+def ready(http: TestClient) -> bool:
+    """Whether the service says that it can be used; looked at anew."""
+    http.app.state.runtime.readiness._probed_at -= 60  # type: ignore[attr-defined]
+    answer = http.get("/readyz")
+    check = answer.json()["checks"]["database"]
+    well = bool(answer.is_success)
+    assert check["ready"] == well, "nothing else is wrong"
+    assert check["ready"] or check["detail"] == "it takes no writes: it is full or read-only"
+    return well
+
+
+def answered_from_the_store(http: TestClient, place: str) -> None:
+    """What needs no write but to remember a key."""
+    for key in ("known", "new"):
+        answer = http.post("/v1/plans", json=JOB, headers={"Idempotency-Key": key})
+        assert (answer.status_code, answer.headers.get("location")) == (200, place), answer.text
+    other = http.post("/v1/plans", json={**JOB, "objective": "memory"}, headers={"Idempotency-Key": "known"})
+    assert (other.status_code, other.json()["type"]) == (422, "/problems/idempotency-key-reused")
+
+
 def test_a_database_that_cannot_be_written(databases: Fresh) -> None:
     with client(database_url=databases()) as http:
-        place = http.post("/v1/plans", json=JOB, headers=WAIT).headers["location"]
+        place = http.post("/v1/plans", json=JOB, headers={**WAIT, "Idempotency-Key": "known"}).headers["location"]
+        assert ready(http)
         database: Database = http.app.state.runtime.database  # type: ignore[attr-defined]
         sqlite = database.engine.dialect.name == "sqlite"
         setting = "PRAGMA query_only" if sqlite else "SET default_transaction_read_only"
         with every_connection(database, f"{setting}=on", f"{setting}=off"):
+            assert not ready(http), "before any request has met it"
             writes_are_refused(http, place)
             reads_go_on(http, place)
+            answered_from_the_store(http, place)
+            assert not ready(http)
+        assert ready(http)
         assert http.post("/v1/plans", json={**JOB, "objective": "memory"}, headers=WAIT).status_code == 200
         assert http.put(f"{place}/tags/best").status_code == 200
 
 
 def test_a_full_disk(sqlite_databases: Fresh) -> None:
     with client(database_url=sqlite_databases()) as http:
-        place = http.post("/v1/plans", json=JOB, headers=WAIT).headers["location"]
+        place = http.post("/v1/plans", json=JOB, headers={**WAIT, "Idempotency-Key": "known"}).headers["location"]
         database: Database = http.app.state.runtime.database  # type: ignore[attr-defined]
         with database.engine.connect() as connection:
             pages = connection.execute(text("PRAGMA page_count")).scalar_one()
@@ -83,6 +108,9 @@ def test_a_full_disk(sqlite_databases: Fresh) -> None:
                 assert len(waiting) < 100, "the disk is not full"
             refused(answer)
             reads_go_on(http, place)
+            answered_from_the_store(http, place)
+            assert not ready(http)
+        assert ready(http)
         made = {place: http.get(place, headers=WAIT).status_code for place in waiting}
         assert set(made.values()) <= {200}, "what was accepted is made when there is room again"
         with database.engine.connect() as connection:

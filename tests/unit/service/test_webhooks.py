@@ -70,9 +70,26 @@ def test_the_end_of_a_plan_is_told_once_and_signed(receiver: Receiver) -> None:
         assert told["type"] == "plan.done"
         assert told["data"] == {"id": plan, "state": "done", "status": "optimal", "location": f"/v1/plans/{plan}"}
         again = http.post("/v1/plans", json={**JOB, "webhook": {"url": receiver.url}})
-        assert again.status_code == 200, "the plan is stored; whoever asks anew is told anew"
+        assert again.status_code == 200, "the plan is stored: it is the answer, and was told at this address"
+        other = http.post("/v1/plans", json={**JOB, "webhook": {"url": f"{receiver.url}?other"}})
+        assert other.status_code == 200
         assert receiver.came.acquire(timeout=20)
+        assert not receiver.came.acquire(timeout=0.5), "one message for each address"
+
+
+@pytest.mark.usefixtures("databases")
+def test_equal_requests_with_one_address_are_one_message(receiver: Receiver) -> None:
+    pool = FakePool(held=True)
+    with client(pool, **LOCAL) as http:
+        asked = [{**JOB, "webhook": {"url": receiver.url + end}} for end in ("", "", "?other", "")]
+        assert len({http.post("/v1/plans", json=body).headers["location"] for body in asked}) == 1
+        assert http.portal is not None
+        assert pool.release is not None
+        http.portal.call(pool.release.set)
+        for _ in range(2):
+            assert receiver.came.acquire(timeout=20)
         assert not receiver.came.acquire(timeout=0.5)
+    assert len({headers["webhook-id"] for headers, _ in receiver.messages}) == 2
 
 
 @pytest.mark.parametrize("receiver", [(500, 302, 204)], indirect=True)
