@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Subquery, and_, func, or_, select, text, update
+from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal_column, or_, select, text, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import aliased
 
@@ -32,7 +32,15 @@ ALIKE: Final = 2
 """Requests of one model on up to so many times as many devices, or as few, count as alike."""
 
 
-_FREE: Final = or_(Solve.state == "queued", and_(Solve.state == "running", Solve.lease_until < epoch_now()))
+def _live(of: Any) -> ColumnElement[bool]:
+    """Not ended, in the words of the partial index, without which the whole past would be looked through."""
+    live: ColumnElement[bool] = of.state.in_([literal_column(f"'{state}'") for state in LIVE_STATES])
+    return live
+
+
+_FREE: Final = and_(
+    _live(Solve), or_(Solve.state == "queued", and_(Solve.state == "running", Solve.lease_until < epoch_now()))
+)
 """Waits, or its holder has gone silent."""
 
 
@@ -203,7 +211,7 @@ def _turns(free: ColumnElement[bool]) -> Subquery:
     other = aliased(Solve)
     under_way = (
         select(other.project_id, func.count().label("count"))
-        .where(other.state == "running", other.lease_until >= epoch_now())
+        .where(_live(other), other.state == "running", other.lease_until >= epoch_now())
         .group_by(other.project_id)
         .subquery()
     )

@@ -55,6 +55,22 @@ def test_one_project_does_not_fill_the_queue() -> None:
         assert [found.ask("plan", "POST", "/v1/plans", json=job(n)).status_code for n in range(2)] == [202, 429]
 
 
+def test_a_project_with_much_waiting_does_not_starve_another() -> None:
+    pool = FakePool(held=True)
+    pool.capacity = 1
+    with world(pool=pool) as found:
+        many = [found.ask("plan", "POST", "/v1/plans", json=job(n)).headers["location"] for n in range(20)]
+        until(lambda: pool.tasks)
+        few = [found.ask("neighbour", "POST", "/v1/plans", json=job(n)).headers["location"] for n in range(2)]
+        assert pool.release is not None
+        found.http.portal.call(pool.release.set)
+        for who, place in (("plan", many[-1]), ("neighbour", few[-1])):
+            assert found.ask(who, "GET", place, headers={"Prefer": "wait=20"}).status_code == 200
+        made = [f"/v1/plans/{task.id}" for task in pool.tasks]
+    assert made[:5] == [many[0], few[0], many[1], few[1], many[2]]
+    assert made[5:] == many[3:]
+
+
 @pytest.mark.parametrize("path", ["", "/events"])
 def test_a_revoked_key_ends_waits_and_streams(path: str) -> None:
     with stuck(poll_seconds=0.05) as found, ThreadPoolExecutor(1) as threads:
