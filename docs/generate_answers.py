@@ -32,6 +32,8 @@ SMALL: dict[str, Any] = {
     "cluster": {"pools": [{"device": "a100-sxm-80gb", "nodes": 1, "gpus_per_node": 2}]},
     "training": {"sequence_length": 1024, "global_batch_size": 8},
 }
+RUN: dict[str, Any] = {"step_seconds": 0.041, "peak_allocated_bytes": 3_960_000_000}
+"""Of the small job."""
 WAIT = {"Prefer": "wait=60"}
 
 
@@ -73,7 +75,7 @@ def record(http: TestClient, found: dict[str, dict[str, Any]]) -> None:
         ask(operation, "GET", f"/v1/plans/{plan}/exports{path}")
     estimate = ask("create_estimate", "POST", "/v1/estimates", {**JOB, "configuration": CONFIGURATION_EXAMPLE})
     ask("get_estimate", "GET", estimate.headers["location"])
-    measured = ask("add_measurement", "POST", f"/v1/plans/{plan}/measurements", measurements.EXAMPLE)
+    measured = ask("add_measurement", "POST", f"/v1/plans/{plan}/measurements", {**measurements.EXAMPLE, **RUN})
     ask("get_measurement", "GET", measured.headers["location"])
     ask("list_measurements_of_plan", "GET", f"/v1/plans/{plan}/measurements")
     ask("tag_plan", "PUT", f"/v1/plans/{plan}/tags/best")
@@ -87,7 +89,9 @@ def record(http: TestClient, found: dict[str, dict[str, Any]]) -> None:
     added = ask("add_calibration", "POST", "/v1/calibrations", own)
     ask("get_calibration", "GET", added.headers["location"])
     ask("get_drift", "GET", f"{added.headers['location']}/drift")
-    ask("add_calibration", "POST", "/v1/calibrations", calibrations_route.LEARNED)
+    learned = ask("add_calibration", "POST", "/v1/calibrations", calibrations_route.LEARNED)
+    for headers in (None, WAIT):
+        ask("get_calibration", "GET", learned.headers["location"], headers=headers)
     ask("activate_calibration", "POST", f"{added.headers['location']}/activate", calibrations_route.ROLL_BACK)
     ask("get_model", "GET", ask("register_model", "POST", "/v1/models", models.EXAMPLE).headers["location"])
     ask("get_cluster", "GET", ask("register_cluster", "POST", "/v1/clusters", clusters.EXAMPLE).headers["location"])
