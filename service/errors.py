@@ -21,6 +21,7 @@
        └─ SolveFailed                  the work on an accepted request ended without an answer
           ├─ SolveTimedOut             it took longer than this installation allows
           └─ WorkerDied                the process that worked on it is gone
+             └─ PoolAway               so is everybody who works: it is not this request that ends them
 
 Messages are one line.
 """
@@ -126,3 +127,7 @@ class SolveTimedOut(SolveFailed):
 
 class WorkerDied(SolveFailed):
     """The worker process ended in the middle of a solve."""
+
+
+class PoolAway(WorkerDied):
+    """Nobody works at all for now, whatever the request."""

@@ -48,6 +48,12 @@ def configure(level: str = "INFO", style: str = "auto") -> None:
         logger.propagate = name != "uvicorn.access"  # our own line per request says the same with the request's id
 
 
+def current_request_id() -> str | None:
+    """Id of the request that is being answered."""
+    found = structlog.contextvars.get_contextvars().get("request_id")
+    return None if found is None else str(found)
+
+
 class RequestLog:
     """Gives every request an id, returns it in a header, and writes one line about the answer."""
 

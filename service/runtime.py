@@ -1,7 +1,10 @@
 """What one service process holds while it serves: its database, its pools, its queue."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
 
 import structlog
 
@@ -14,6 +17,7 @@ from service.security.authenticate import Authenticator
 from service.security.oidc import verifier
 from service.security.rates import Rates
 from service.settings import ServiceSettings
+from service.solving import worker
 from service.solving.acceptance import Acceptance
 from service.solving.dispatcher import Dispatcher
 from service.solving.pool import SolverPool
@@ -83,7 +87,7 @@ def runtime(
     pool = pool or _pool(settings)
     # A process of their own: an estimate is not kept waiting by a solve, and one that takes too long can be stopped.
     estimates_pool = estimates_pool or SpawnPool(
-        1, min(settings.estimate_timeout_seconds, settings.solve_timeout_seconds)
+        1, min(settings.estimate_timeout_seconds, settings.solve_timeout_seconds), _worker(settings)
     )
     dispatcher = Dispatcher(
         database,
@@ -135,7 +139,12 @@ def _pool(settings: ServiceSettings) -> SolverPool:
         from service.solving.dask_pool import DaskPool
 
         return DaskPool(settings.solver_pool, settings.solve_timeout_seconds)
-    return SpawnPool(settings.solver_processes, settings.solve_timeout_seconds)
+    return SpawnPool(settings.solver_processes, settings.solve_timeout_seconds, _worker(settings))
+
+
+def _worker(settings: ServiceSettings) -> Callable[[Connection], None]:
+    """What a solver process runs."""
+    return partial(worker.main, log=(settings.log_level, settings.log_format))
 
 
 def _prepare(parts: Runtime, settings: ServiceSettings) -> None:

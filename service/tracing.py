@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: requests (FastAPI's own), transactions, time in the queue, solves.
+"""Spans of OpenTelemetry: requests (FastAPI's own), transactions, time in the queue, solves, the work of solvers.
 
 Recorded where OTEL_EXPORTER_OTLP_ENDPOINT is set, which needs the extra `otel`; elsewhere they are almost free.
 """
@@ -12,6 +12,7 @@ from fastapi.telemetry import TelemetryConfig
 from opentelemetry import context, trace
 from opentelemetry.trace import Span, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from pydantic import BaseModel, ConfigDict
 
 from planner.version import __version__
 
@@ -58,6 +59,25 @@ def past(name: str, since: datetime, attributes: Attributes | None = None) -> No
     """A span from an instant until now."""
     span = _TRACER.start_span(name, start_time=int(since.astimezone(UTC).timestamp() * 1e9), attributes=attributes)
     span.end()
+
+
+class Worked(BaseModel):
+    """When a solver process, which records no spans itself, was at work."""
+
+    model_config = ConfigDict(frozen=True)
+
+    began_ns: int
+    """[nanoseconds since 1970]"""
+    ended_ns: int
+    pid: int
+
+
+def between(name: str, worked: Worked) -> None:
+    """A span of what a solver process did, within the current one."""
+    if not trace.get_current_span().get_span_context().is_valid:
+        return
+    span = _TRACER.start_span(name, start_time=worked.began_ns, attributes={"process.pid": worked.pid})
+    span.end(worked.ended_ns)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tests.databases.fixtures import (  # noqa: F401
     postgresql_server,
     sqlite_databases,
 )
-from tests.scale import scaled
+from tests.scale import FULL, scaled
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
@@ -62,6 +62,14 @@ def refuse_skip(report: Any, patterns: tuple[str, ...]) -> None:
 
 def _in_ci() -> bool:
     return os.environ.get("CI", "").lower() == "true"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is long to `make test-all`."""
+    long = [] if FULL else [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.hookimpl(wrapper=True)

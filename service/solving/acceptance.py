@@ -19,6 +19,7 @@ from service.constants import CalibrationShelf, Constants
 from service.errors import Busy, Pointed, StorageUnavailable, TooMuch
 from service.idempotency import made_before, once
 from service.identifiers import new_id
+from service.observability import current_request_id
 from service.orders import Order, PlanOrder, inline, options_of, resolved_names
 from service.solving.checking import check
 from service.solving.worker import Verb
@@ -202,6 +203,7 @@ class Acceptance:
             objective=",".join(prepared.request.objectives),
             created_by=caller.name,
             traceparent=parent,
+            request_id=current_request_id(),
             expected_seconds=work.solves.expected_seconds(
                 caller.project_id, prepared.verb, prepared.model, prepared.gpus
             ),

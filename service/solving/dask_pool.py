@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from cost_models.errors import MeshwrightError, SpecError
-from service.errors import ServiceError, SolveTimedOut, WorkerDied
+from service.errors import PoolAway, ServiceError, SolveTimedOut, WorkerDied
 from service.problems import problem_of
 from service.solving import worker
 from service.solving.pool import OnProgress, cancelled
@@ -71,7 +71,7 @@ class DaskPool:
         """Solve `task` on a worker; one that falls into parts on as many workers as there are."""
         client, executor = self._client, self._executor
         if client is None or executor is None or self._closed:
-            raise WorkerDied("the Dask scheduler is not connected")
+            raise self._away("the Dask scheduler is not connected")
         loop, solve = asyncio.get_running_loop(), _Solve(f"meshwright-{uuid.uuid4().hex}")
 
         def hear(event: tuple[float, str]) -> None:
@@ -143,11 +143,16 @@ class DaskPool:
         try:
             return future.result()
         except (CancelledError, asyncio.CancelledError, OSError) as error:
-            raise WorkerDied("the Dask scheduler went away in the middle of the solve") from error
+            raise self._away("the Dask scheduler went away in the middle of the solve") from error
         except self._distributed.KilledWorker as error:
             raise WorkerDied("the Dask workers that took the solve ended in the middle of it") from error
         except Stopped as error:
             raise cancelled() from error
+
+    def _away(self, why: str) -> PoolAway:
+        """Nothing more is claimed until the scheduler has been seen again."""
+        self._threads = 0
+        return PoolAway(why)
 
     async def _signal(self, topic: str) -> None:
         """Set the stop signal that the workers ask for."""

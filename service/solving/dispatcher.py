@@ -15,7 +15,7 @@ from opentelemetry.trace import Span
 from planner.request import PlanRequest
 from service import metrics, recalibrating, tracing
 from service.constants import CalibrationShelf
-from service.errors import Cancelled, ServiceError, SolveFailed, StorageUnavailable, WorkerDied
+from service.errors import Cancelled, PoolAway, ServiceError, SolveFailed, StorageUnavailable, WorkerDied
 from service.problem_kinds import INTERNAL
 from service.problems import problem, problem_of
 from service.recalibrating import VERB
@@ -163,7 +163,8 @@ class Dispatcher:
         held = Held(solve.id, solve.fence)
         self._held[solve.id] = held
         try:
-            with structlog.contextvars.bound_contextvars(plan_id=solve.id), tracing.resumed(solve.traceparent):
+            ids = {"plan_id": solve.id, "request_id": solve.request_id}
+            with structlog.contextvars.bound_contextvars(**ids), tracing.resumed(solve.traceparent):
                 about: tracing.Attributes = {"meshwright.plan_id": solve.id, "meshwright.attempt": solve.attempts}
                 tracing.past(f"{solve.verb}.queue", solve.created_at, about)
                 with tracing.work(f"{solve.verb}.solve", about) as span:
@@ -184,9 +185,10 @@ class Dispatcher:
         except WorkerDied as error:
             if self._closing:
                 return
-            if solve.deaths + 1 < MOST_DEATHS:
-                _log.warning("a solver process died; its request is tried once more", error=str(error))
-                await self._settled(lambda work: work.solves.give_back(held, died=True))
+            away = isinstance(error, PoolAway)
+            if away or solve.deaths + 1 < MOST_DEATHS:
+                _log.warning("a request goes back to the queue", error=str(error), attempts=solve.attempts)
+                await self._settled(lambda work: work.solves.give_back(held, died=not away))
                 return
             answer = Answer(problem=problem_of(error))
         except ServiceError as error:
@@ -216,7 +218,10 @@ class Dispatcher:
         def progressed(progress: Progress) -> None:
             self._watch.progressed(solve.id, progress)
 
-        return await self._pool.submit(task, progressed)
+        answer = await self._pool.submit(task.model_copy(update={"request_id": solve.request_id}), progressed)
+        if answer.worked is not None:
+            tracing.between(f"{solve.verb}.work", answer.worked)
+        return answer
 
     def _task(self, work: Repositories, solve: Solve) -> Task:
         constants = self._shelf.get(work, solve.project_id, solve.calibration_id)

@@ -22,6 +22,7 @@ class SolverPool(Protocol):
         Raises:
             SolveTimedOut: it took too long and was stopped.
             WorkerDied: its process ended.
+            PoolAway: there is nobody to work on it.
             Cancelled: `cancel` was called.
         """
 

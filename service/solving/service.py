@@ -10,10 +10,11 @@ from typing import Final
 
 import structlog
 
-from service import metrics
+from service import metrics, tracing
 from service.callers import Caller
 from service.errors import Busy, Conflict, NotFound, ServiceError, TooMuch
 from service.identifiers import new_id
+from service.observability import current_request_id
 from service.orders import Order, PlanOrder
 from service.problem_kinds import INTERNAL
 from service.problems import Problem, problem
@@ -186,10 +187,16 @@ class Planning:
         self._estimating[caller.project_id] += 1
         try:
             task = Task(
-                id=new_id(), request=prepared.request, verb="estimate", calibration=prepared.constants.calibration
+                id=new_id(),
+                request=prepared.request,
+                verb="estimate",
+                calibration=prepared.constants.calibration,
+                request_id=current_request_id(),
             )
             async with self._turns.of(caller.project_id):
                 answer = await self._estimates.submit(task, lambda _: None)
+            if answer.worked is not None:
+                tracing.between("estimate.work", answer.worked)
         except ServiceError:
             raise
         except Exception as error:  # whatever a pool raises, the caller learns what failed

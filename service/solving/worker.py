@@ -1,13 +1,17 @@
 """The solver process: reads requests from a pipe, solves one at a time, answers with a plan or a problem."""
 
+import logging
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
 from cost_models.calibration import Calibration
@@ -16,8 +20,10 @@ from planner.frontier import Frontier, Ladder
 from planner.fronts import Axes
 from planner.plan import Plan
 from planner.request import PlanRequest
+from service import observability
 from service.problem_kinds import INTERNAL
 from service.problems import Problem, problem, problem_of
+from service.tracing import Worked
 
 if TYPE_CHECKING:
     from planner.fitting.learning import Learned
@@ -26,6 +32,7 @@ Verb = Literal["plan", "estimate", "frontier", "ladder", "calibration"]
 
 NICENESS: Final = 5
 """Of solver processes: on a busy machine the service itself, which answers everybody, goes first."""
+_log = structlog.get_logger(__name__)
 
 
 class Task(BaseModel):
@@ -41,6 +48,8 @@ class Task(BaseModel):
     """Arguments of the verb beside the request."""
     calibration: Calibration | None = None
     """The constants to answer with; None: those of the worker's own installation."""
+    request_id: str | None = None
+    """Of the request that asked for it, for the log."""
 
     @property
     def asked(self) -> PlanRequest:
@@ -71,6 +80,7 @@ class Answer(BaseModel):
     problem: Problem | None = None
     trace: str | None = None
     """Of a bug, for the log."""
+    worked: Worked | None = None
 
 
 Message = tuple[Literal["ready", "progress", "answer"], Any]
@@ -108,12 +118,14 @@ class Told:
         self._latest = Progress(text=last.text, objective=objective, incumbent=incumbent, bound=bound, gap=gap)
 
 
-def main(pipe: Connection) -> None:
-    """Serve until the other end of the pipe is closed."""
+def main(pipe: Connection, log: tuple[str, str] = ("INFO", "auto")) -> None:
+    """Serve until the other end of the pipe is closed; `log` is level and style of the service's own."""
     # Ctrl-C reaches the whole foreground group; only the service decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "nice"):
+    with suppress(AttributeError, OSError):  # not everywhere, and not for everybody: a sandbox may forbid it
         os.nice(NICENESS)
+    observability.configure(*log)
+    logging.captureWarnings(True)
     _warm()
     try:
         pipe.send(("ready", None))
@@ -125,7 +137,20 @@ def main(pipe: Connection) -> None:
 
 
 def answer(task: Task, tell: Tell) -> Answer:
-    """Solve; every error becomes a problem, so that nothing but data crosses the pipe."""
+    """Solve; every line that is logged meanwhile names the plan and the request."""
+    began, cpu = time.time_ns(), time.process_time()
+    with structlog.contextvars.bound_contextvars(plan_id=task.id, request_id=task.request_id):
+        found = _answer(task, tell)
+        worked = Worked(began_ns=began, ended_ns=time.time_ns(), pid=os.getpid())
+        seconds = {"seconds": (worked.ended_ns - began) / 1e9, "cpu_seconds": time.process_time() - cpu}
+        _log.info(
+            "worked", verb=task.verb, pid=worked.pid, **{name: round(value, 3) for name, value in seconds.items()}
+        )
+    return found.model_copy(update={"worked": worked})
+
+
+def _answer(task: Task, tell: Tell) -> Answer:
+    """Every error becomes a problem, so that nothing but data crosses the pipe."""
     try:
         if task.verb == "calibration":
             return Answer(plan_json=_learned(task).model_dump_json())

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event, inspect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
@@ -28,11 +28,16 @@ Work = Callable[[Repositories], T]
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 MOST_RACES: Final = 5
-_LASTING: Final = ("readonly", "read-only", "full", "disk i/o", "malformed", "no such table", "unable to open")
-"""What SQLite says of a state that waiting does not change."""
+_LASTING: Final = (
+    *("readonly", "read-only", "full", "no space left", "disk i/o", "malformed", "no such table", "unable to open"),
+)
+"""What databases say of a state that waiting does not change."""
 _TRANSIENT: Final = ("40001", "40P01")
 """SQLSTATE of serialization failures and deadlocks."""
-_UNIQUE: Final = "23505"
+_KEYS: Final = ("23505", "23503")
+"""Of a key that is there already, and of one that is there no longer."""
+ADDED: Final = "meshwright_added"
+"""Key of `Session.info`: a row that the transaction adds, by its class and primary key."""
 _log = structlog.get_logger(__name__)
 
 
@@ -45,6 +50,7 @@ class Database:
         self.engine: Engine = engine_of(url, connections=connections)
         self._reading = sessionmaker(snapshots(self.engine), expire_on_commit=False)
         self._writing = sessionmaker(self.engine.execution_options(**{WRITES: True}), expire_on_commit=False)
+        event.listen(self._writing, "pending_to_persistent", _note)
         self._threads = ThreadPoolExecutor(max_workers=connections, thread_name_prefix="database")
         self._together = Together(self._read, connections)
         self._closed = False
@@ -109,12 +115,17 @@ class Database:
 
     def _repeated(self, sessions: "sessionmaker[Session]", work: Work[T], asked: float) -> T:
         deadline, pause, races = asked + self._retry_seconds, FIRST_PAUSE, 0
+        unheard: tuple[Any, T] | None = None
         while True:
             try:
                 with sessions.begin() as session:
                     if sessions is self._reading:
                         session.info[SNAPSHOT] = {}
-                    return work(Repositories(session))
+                    if unheard is not None and unheard[0] and session.get(*unheard[0]) is not None:
+                        return unheard[1]  # the commit was done, only its answer was lost
+                    unheard = None
+                    result = work(Repositories(session))
+                    unheard = session.info.get(ADDED), result
             except (DataError, UnicodeEncodeError) as error:
                 raise Unstorable("a text holds characters that cannot be stored, such as NUL") from error
             except (DBAPIError, PoolTimeout) as error:
@@ -135,11 +146,19 @@ class Database:
                 pause = min(pause * 2, LONGEST_PAUSE)
             except SQLAlchemyError as error:
                 raise StorageUnavailable(_reason(error)) from error
+            else:
+                return result
+
+
+def _note(session: Session, row: object) -> None:
+    """Remember the first row that a transaction adds."""
+    if ADDED not in session.info:
+        session.info[ADDED] = type(row), inspect(row, raiseerr=True).identity
 
 
 def _raced(error: IntegrityError) -> bool:
-    """Whether a key was there already; anything else is a bug."""
-    return getattr(error.orig, "sqlstate", None) == _UNIQUE or "UNIQUE constraint" in str(error.orig)
+    """Whether a key was there already, or there no longer; anything else is a bug."""
+    return getattr(error.orig, "sqlstate", None) in _KEYS or "UNIQUE constraint" in str(error.orig)
 
 
 def _passes(error: DBAPIError | PoolTimeout) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CursorResult, Delete, delete, exists, select
+from sqlalchemy import CursorResult, Delete, delete, exists, or_, select
 
 from service.storage.repositories import Repositories
 from service.storage.tables import (
@@ -33,7 +33,8 @@ class Pruned:
 def prune(before: datetime, work: Repositories) -> Pruned:
     """Forget what ended before an instant. Measured, tagged and followed plans stay, and so do calibrations."""
     session = work.session
-    kept = (
+    forgotten = (
+        StoredPlan.created_at < before,
         ~exists(select(StoredMeasurement.id).where(StoredMeasurement.plan_id == StoredPlan.id)),
         ~exists(select(Tag.name).where(Tag.plan_id == StoredPlan.id)),
         ~exists(select(JobVersion.number).where(JobVersion.plan_id == StoredPlan.id)),
@@ -44,11 +45,13 @@ def prune(before: datetime, work: Repositories) -> Pruned:
         assert isinstance(done, CursorResult)
         return done.rowcount
 
-    plans = gone(delete(StoredPlan).where(StoredPlan.created_at < before, *kept))
+    # A key that is younger than the plan it made would stand for nothing: its request may be asked again.
+    made = exists(select(StoredPlan.id).where(StoredPlan.id == IdempotencyKey.made, *forgotten))
+    keys = gone(delete(IdempotencyKey).where(or_(IdempotencyKey.created_at < before, made)))
+    plans = gone(delete(StoredPlan).where(*forgotten))
     left = exists(select(StoredPlan.id).where(StoredPlan.id == Solve.id))
     ended = Solve.state.not_in(("queued", "running"))
     requests = gone(delete(Solve).where(ended, Solve.ended_at < before, ~left))
-    keys = gone(delete(IdempotencyKey).where(IdempotencyKey.created_at < before))
     deliveries = gone(delete(Delivery).where(Delivery.state.in_(("delivered", "failed")), Delivery.created_at < before))
     audited = gone(delete(AuditEntry).where(AuditEntry.created_at < before))
     return Pruned(plans, requests, keys, deliveries, audited)

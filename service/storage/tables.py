@@ -134,6 +134,8 @@ class Solve(Base):
     """What alike ones took when it was accepted; None: there were none."""
     traceparent: Mapped[str | None] = mapped_column(_Name, default=None)
     """The span that accepted it (W3C Trace Context), where spans are recorded."""
+    request_id: Mapped[str | None] = mapped_column(_Name, default=None)
+    """Of the request that accepted it, as in its log lines."""
 
     @property
     def shown(self) -> str:

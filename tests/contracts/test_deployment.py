@@ -1,6 +1,7 @@
 """Files of deploy/ and the Dockerfile: what their own tools say of them, and the promises that those cannot know."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
@@ -23,6 +25,7 @@ RENDERED = ROOT / "tests" / "golden" / "helm"
 CASES = {
     "default": ["--set", "database.existingSecret=meshwright-database"],
     "everything": ["--values", str(ROOT / "deploy" / "helm" / "everything.yaml")],
+    "plain": ["--values", str(ROOT / "deploy" / "helm" / "plain.yaml")],
 }
 LONGEST_END_SECONDS = 30
 
@@ -37,7 +40,7 @@ def tool(name: str, *arguments: str) -> None:
 
 def sources() -> str:
     """A digest of what the rendered files are made from."""
-    files = sorted(path for path in (*CHART.rglob("*"), CHART.parent / "everything.yaml") if path.is_file())
+    files = sorted(path for path in CHART.parent.rglob("*") if path.is_file())
     found = hashlib.sha256()
     for path in files:
         found.update(path.relative_to(CHART.parent).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -138,6 +141,34 @@ def test_no_secret_is_written_into_the_chart(case: str) -> None:
             assert ("valueFrom" in variable) == (variable["name"] in wanted), variable["name"]
 
 
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({}, "'database' is a required property"),
+        ({"database": {"existingSecret": ""}}, "should be non-empty"),
+        ({"database": {"existingSecret": "s"}, "replica": 2}, "'replica' was unexpected"),
+        ({"database": {"existingSecret": "s"}, "replicas": 0}, "0 is less than the minimum of 1"),
+        ({"database": {"existingSecret": "s"}, "shutdownSeconds": 60}, "60 is greater than the maximum of 20"),
+        ({"database": {"existingSecret": "s"}, "image": {"digest": "latest"}}, "does not match"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(values: dict[str, Any], wrong: str) -> None:
+    """Helm holds them against the same schema before it renders anything."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    with pytest.raises(jsonschema.ValidationError, match=re.escape(wrong)):
+        jsonschema.validate(values, schema)
+
+
+def test_the_schema_knows_every_value_of_the_chart() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    assert set(schema["properties"]) == set(values) | {"global"}
+    for name, value in values.items():
+        own = schema["properties"][name]
+        if isinstance(value, dict) and "properties" in own:
+            assert set(own["properties"]) == set(value), name
+
+
 def test_probes_ask_what_is_public() -> None:
     [pod] = [pod for pod in pods("default") if pod["containers"][0]["name"] == "service"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -161,6 +192,9 @@ def test_pods_and_units_are_given_the_time_that_the_service_takes() -> None:
 def test_the_parts_of_the_chart() -> None:
     assert {"Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "Job"} == set(kinds("default"))
     assert set(kinds("everything")) == set(kinds("default")) | {"Ingress", "ServiceMonitor"}
+    assert set(kinds("plain")) == {"Deployment", "Service"}
+    replicas = {case: kinds(case)["Deployment"]["spec"]["replicas"] for case in CASES}
+    assert replicas == {"default": 2, "everything": 3, "plain": 1}
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert chart["appVersion"] == __version__
     monitor = kinds("everything")["ServiceMonitor"]["spec"]["endpoints"][0]

@@ -5,8 +5,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,11 +27,13 @@ def program(name: str) -> str:
 
 
 class Server:
-    """A running server."""
+    """A running server: sockets, log and write-ahead log in `folder`; its programs run behind a command, if any."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, data: Path | None = None, behind: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.data = data or folder / "data"
         self.port = port
+        self.behind = behind
 
     def url(self, database: str) -> str:
         """The address of one of its databases."""
@@ -43,21 +44,38 @@ class Server:
         quick = "fsync=off full_page_writes=off wal_level=minimal max_wal_senders=0 autovacuum=off"
         settings = [*quick.split(), "listen_addresses=127.0.0.1", "max_connections=100"]
         options = f"-p {self.port} -k {self.folder} " + " ".join(f"-c {setting}" for setting in settings)
-        _run(["pg_ctl", "-D", str(self.folder / "data"), "-o", options, "-l", str(self.folder / "log"), "-w", "start"])
+        self.run("pg_ctl", "-D", str(self.data), "-o", options, "-l", str(self.folder / "log"), "-w", "start")
 
     def stop(self, mode: str = "fast") -> None:
-        _run(["pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop"])
+        self.run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "stop")
+
+    def made(self) -> None:
+        """Make its files."""
+        settings = ["-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
+        self.run("initdb", "-D", str(self.data), "--waldir", str(self.folder / "wal"), *settings)
+
+    def run(self, name: str, *arguments: str) -> None:
+        """Run one of its programs, as a user that it accepts."""
+        user = None if self.behind else _other_user()
+        # pg_ctl's child keeps our pipes open: what it says goes to a file.
+        with tempfile.TemporaryFile() as said:
+            done = subprocess.run(
+                [*self.behind, program(name), *arguments],
+                user=user, cwd="/", stdout=said, stderr=said, timeout=60, check=False,
+            )  # fmt: skip
+            said.seek(0)
+            assert done.returncode == 0, said.read().decode(errors="replace")
 
 
 @contextmanager
-def server() -> Iterator[Server]:
+def server(data: Path | None = None, behind: Sequence[str] = ()) -> Iterator[Server]:
     """A server for as long as the block lasts."""
     folder = Path(tempfile.mkdtemp(prefix="meshwright-pg-", dir="/tmp"))  # sockets need a short path
     try:
-        if (user := _other_user()) is not None:
+        if not behind and (user := _other_user()) is not None:
             shutil.chown(folder, user)
-        _run(["initdb", "-D", str(folder / "data"), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"])
-        found = Server(folder, _free_port())
+        found = Server(folder, _free_port(), data, behind)
+        found.made()
         found.start()
         try:
             yield found
@@ -65,25 +83,6 @@ def server() -> Iterator[Server]:
             found.stop("immediate")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run(command: list[str]) -> None:
-    """Run one of the server's programs as a user that it accepts."""
-    command = [program(command[0]), *command[1:]]
-    deadline = time.monotonic() + 60
-    # pg_ctl's child keeps our pipes open: what it says goes to a file.
-    with tempfile.TemporaryFile() as said:
-        done = subprocess.run(
-            command,
-            user=_other_user(),
-            cwd="/",
-            stdout=said,
-            stderr=said,
-            timeout=deadline - time.monotonic(),
-            check=False,
-        )
-        said.seek(0)
-        assert done.returncode == 0, said.read().decode(errors="replace")
 
 
 def _other_user() -> str | None:

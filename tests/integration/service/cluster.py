@@ -20,6 +20,20 @@ class Cluster:
         self.file = folder / "scheduler.json"
         self.processes: list[subprocess.Popen[bytes]] = []
 
+    def scheduler(self, port: str = "0") -> "subprocess.Popen[bytes]":
+        where = ("--host", "127.0.0.1", "--port", port, "--no-dashboard", "--scheduler-file", str(self.file))
+        return self.run("dask_scheduler", *where)
+
+    def restart(self, scheduler: "subprocess.Popen[bytes]", *, workers: int) -> "subprocess.Popen[bytes]":
+        """The scheduler dies, and another one takes its place with workers of its own."""
+        port = self.address.rpartition(":")[2]
+        scheduler.kill()
+        scheduler.wait()
+        found = self.scheduler(port)
+        for _ in range(workers):
+            self.worker()
+        return found
+
     def run(self, module: str, *arguments: str) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(
             [sys.executable, "-m", f"distributed.cli.{module}", *arguments],
@@ -49,9 +63,7 @@ class Cluster:
 @contextmanager
 def cluster(folder: Path, *, workers: int) -> Iterator[Cluster]:
     found = Cluster(folder)
-    found.run(
-        "dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(found.file)
-    )
+    found.scheduler()
     try:
         for _ in range(workers):
             found.worker()

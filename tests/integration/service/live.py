@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,12 +32,12 @@ class Server:
 
 
 @contextmanager
-def served(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
-    """Serve until the block ends; then SIGTERM, as systemd and Kubernetes do."""
+def served(*arguments: str, environment: dict[str, str] | None = None, behind: Sequence[str] = ()) -> Iterator[Server]:
+    """Serve until the block ends, behind a command if one is named; then SIGTERM, as systemd and Kubernetes do."""
     own = "MESHWRIGHT_DATABASE_URL"
     database = {} if own in (environment or {}) else {own: ambient.fresh()}
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "--port", "0", *arguments],
+        [*behind, sys.executable, "-c", COMMAND, "--port", "0", *arguments],
         cwd=ROOT,
         env={
             "PYTHONPATH": str(ROOT),

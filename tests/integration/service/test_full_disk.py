@@ -1,17 +1,23 @@
-"""Writes that fail under a service at work, as on a full disk; then it is killed: nothing accepted is lost."""
+"""A disk that is full while a service is at work, and writes that fail half-way: nothing accepted is lost."""
 
 import resource
 import signal
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
 
+from tests.databases import postgresql
 from tests.databases.fixtures import Fresh
+from tests.integration.service.file_systems import AS_NOBODY_SPECIAL, SmallDisk, small_disk
 from tests.integration.service.live import Server, served
 from tests.integration.service.test_live import SMALL
-from tests.integration.service.test_survival import BRISK, all_answered, post, solves
+from tests.integration.service.test_stuck_estimate import frozen
+from tests.integration.service.test_survival import BRISK, all_answered, post, solves, until
 
 
 def limited(server: Server, size: int) -> None:
@@ -53,3 +59,66 @@ def test_writes_that_fail_lose_nothing(sqlite_databases: Fresh) -> None:
 
 def another(number: int) -> dict[str, object]:
     return {**SMALL, "training": {"sequence_length": 128 + number, "global_batch_size": 8}}
+
+
+@contextmanager
+def database_on(disk: SmallDisk, kind: str) -> Iterator[str]:
+    """The address of a database whose tables lie on the disk."""
+    if kind == "sqlite":
+        yield f"sqlite:///{disk.folder}/plans.db"
+        return
+    with postgresql.server(disk.folder / "data", (*disk.inside, *AS_NOBODY_SPECIAL)) as found:
+        yield found.url("postgres")
+
+
+def begun(server: Server, count: int, start: int) -> list[str]:
+    """Requests, of which one is worked on."""
+    places = post(server, count, start=start)
+    until(lambda: any(httpx2.get(server.url + place).json()["state"] == "running" for place in places))
+    return places
+
+
+def says_that_it_is_full(server: Server) -> list[str]:
+    """Posts until there is no room; what was accepted before."""
+    places, numbers = list[str](), iter(range(300, 400))
+    with httpx2.Client(base_url=server.url, timeout=60) as http:
+        while (answer := http.post("/v1/plans", json=another(next(numbers)))).is_success:
+            places.append(answer.headers["location"])
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/storage-unavailable"), answer.text
+        assert answer.elapsed.total_seconds() < 5, "waiting makes no room"
+        assert http.get("/livez").status_code == 200
+        assert http.get("/v1/plans").status_code == 200
+    return places
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_plan_that_finds_no_room_waits_for_it(kind: str, tmp_path: Path) -> None:
+    """Twice: under a service that goes on, and under one that is killed and starts again on the full disk."""
+    size = {"sqlite": 4, "postgresql": 96}[kind] * 2**20
+    with small_disk(tmp_path, size) as disk, database_on(disk, kind) as url:
+        settings = {**BRISK, "MESHWRIGHT_DATABASE_URL": url, "MESHWRIGHT_DATABASE_UPGRADE": "always"}
+        with served(environment=settings, behind=disk.inside) as server:
+            with frozen(server):
+                places = begun(server, 3, start=0)
+                disk.fill()
+            until(lambda: any("a result waits for the database" in line for line in server.lines))
+            places += says_that_it_is_full(server)
+            time.sleep(2 * float(BRISK["MESHWRIGHT_LEASE_SECONDS"]))
+            disk.free()
+            all_answered(server, places)
+            with frozen(server):
+                places += begun(server, 2, start=10)
+                disk.fill()
+                server.process.send_signal(signal.SIGKILL)
+                server.process.wait()
+        with served(environment=settings, behind=disk.inside) as server:
+            assert httpx2.get(server.url + places[0]).status_code == 200
+            disk.free()
+            all_answered(server, places)
+            listed = httpx2.get(f"{server.url}/v1/plans?page_size=200").json()["items"]
+            assert sorted(f"/v1/plans/{one['id']}" for one in listed) == sorted(set(places))
+        if kind == "sqlite":
+            with sqlite3.connect(disk.seen(tmp_path / "plans.db")) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            connection.close()

@@ -105,6 +105,24 @@ def test_the_event_loop_goes_on_while_many_plans_are_asked_for(server: Server) -
     assert found["livez_p50_ms"] <= 50
 
 
+def test_every_line_about_a_solve_names_its_request_and_its_plan(server: Server) -> None:
+    """Those of the solver process too, and of the service when the request is long answered."""
+    job = {**SMALL, "training": {"sequence_length": 777, "global_batch_size": 8}}
+    with httpx2.Client(base_url=server.url, timeout=90) as http:
+        place = http.post("/v1/plans", json=job, headers={"X-Request-Id": "asked-once"}).headers["location"]
+        assert http.get(place, headers=WAIT).status_code == 200
+    plan_id = place.rpartition("/")[2]
+    own: dict[str, dict[str, Any]] = {}
+    deadline = time.monotonic() + 20
+    while not {"request", "worked", "solve ended"} <= set(own):
+        assert time.monotonic() < deadline, own
+        lines = [json.loads(line) for line in list(server.lines) if line.startswith("{")]
+        own = {line["event"]: line for line in lines if line.get("request_id") == "asked-once"}
+    assert {line["plan_id"] for line in own.values()} == {plan_id}
+    assert own["worked"]["pid"] != server.process.pid
+    assert own["worked"]["logger"] == "service.solving.worker"
+
+
 def test_sigterm_ends_the_service_cleanly_and_in_time() -> None:
     with served() as found:
         with httpx2.Client(base_url=found.url, timeout=30) as http:

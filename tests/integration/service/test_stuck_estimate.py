@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -27,12 +29,32 @@ def _children(task: Path) -> list[str]:
     return (task / "children").read_text().split()
 
 
-def freeze(server: Server, http: httpx2.Client) -> None:
-    """Stop every worker as soon as both have come up: what they are given then never ends."""
+def ready(server: Server) -> None:
+    """Wait until a solver is up."""
     deadline = time.monotonic() + 60
-    while http.get("/readyz").status_code != 200:
+    while httpx2.get(f"{server.url}/readyz").status_code != 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """What is posted is begun and not ended."""
+    ready(server)
+    pids = workers(server)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def freeze(server: Server, http: httpx2.Client) -> None:
+    """Stop every worker as soon as both have come up: what they are given then never ends."""
+    ready(server)
     assert http.post("/v1/estimates", json=FIRST).status_code == 200
     found = workers(server)
     assert len(found) == 2

@@ -18,7 +18,7 @@ from tests.databases.fixtures import Fresh
 from tests.databases.postgresql import Server as PostgreSQL
 from tests.integration.service.live import Server, served
 from tests.integration.service.test_live import SMALL
-from tests.integration.service.test_stuck_estimate import workers
+from tests.integration.service.test_stuck_estimate import frozen, workers
 from tests.scale import scaled
 
 LONG: dict[str, Any] = {
@@ -111,6 +111,25 @@ def test_two_replicas_solve_each_request_once(postgresql_databases: Fresh) -> No
     assert {(solve.state, solve.attempts, solve.fence) for solve in found} == {("done", 1, 1)}
 
 
+def test_a_killed_replica_leaves_its_work_to_the_other(postgresql_databases: Fresh) -> None:
+    """While requests come in at the one that stays."""
+    url, count = postgresql_databases(), scaled(8, 100)
+    settings = {**BRISK, "MESHWRIGHT_DATABASE_URL": url}
+    with served(environment=settings) as one, served(environment=settings) as other, ThreadPoolExecutor(1) as threads:
+        places = post(one, count // 2)
+        asked = threads.submit(post, other, count - count // 2, start=count // 2)
+        until(lambda: any(f":{one.process.pid}:" in (solve.lease_owner or "") for solve in solves(url)))
+        one.process.send_signal(signal.SIGKILL)
+        one.process.wait()
+        places += asked.result()
+        all_answered(other, places)
+    found = solves(url)
+    assert sorted(f"/v1/plans/{solve.id}" for solve in found) == sorted(places)
+    assert {(solve.state, solve.deaths) for solve in found} == {("done", 0)}
+    assert all(solve.attempts == solve.fence for solve in found)
+    assert sum(solve.attempts for solve in found) <= count + 1, "only what it worked on is begun again"
+
+
 def insisted(server: Server, numbers: range) -> tuple[list[str], Counter[int]]:
     """Requests repeated until they are accepted; where their plans will be, and how often each status came."""
     places, statuses = [], Counter[int]()
@@ -154,16 +173,29 @@ def test_a_database_that_crashes_under_load_is_waited_for(
     assert {solve.attempts for solve in kept} <= {1, 2}
 
 
-def test_a_service_that_is_told_to_end_gives_its_work_back(sqlite_databases: Fresh) -> None:
-    url = sqlite_databases()
-    settings = {"MESHWRIGHT_DATABASE_URL": url, "MESHWRIGHT_SHUTDOWN_SECONDS": "2"}
+def test_what_is_open_when_a_service_ends_is_made_by_the_next(databases: Fresh) -> None:
+    """A solve that runs, others that wait, a stream, a wait: all end in time, and nothing is held against them."""
+    url, count = databases(), scaled(5, 50)
+    settings = {"MESHWRIGHT_DATABASE_URL": url}
+    with served(environment=settings) as server, ThreadPoolExecutor(2) as threads:
+        with frozen(server):
+            places = post(server, count)
+            until(lambda: any(solve.state == "running" for solve in solves(url)))
+            stream = threads.submit(httpx2.get, f"{server.url}{places[0]}/events", timeout=60)
+            wait = threads.submit(httpx2.get, server.url + places[-1], headers={"Prefer": "wait=60"}, timeout=60)
+            time.sleep(0.5)
+            started = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(40)
+            assert time.monotonic() - started < 30
+        assert wait.result(1).status_code == 202
+        assert "event: progress" in stream.result(1).text
+    assert {(solve.state, solve.attempts, solve.lease_owner) for solve in solves(url)} == {("queued", 0, None)}
     with served(environment=settings) as server:
-        post(server, 6)
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(30)
-    left = [solve for solve in solves(url) if solve.state != "done"]
-    assert {solve.state for solve in left} <= {"queued"}
-    assert {(solve.attempts, solve.lease_owner) for solve in left} <= {(0, None)}
+        all_answered(server, places)
+    found = solves(url)
+    assert sorted(f"/v1/plans/{solve.id}" for solve in found) == sorted(places)
+    assert {(solve.state, solve.attempts, solve.deaths) for solve in found} == {("done", 1, 0)}
 
 
 def test_the_service_ends_in_time_though_everything_is_open(
@@ -181,7 +213,6 @@ def test_the_service_ends_in_time_though_everything_is_open(
             started = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(40)
-            print("ended after", time.monotonic() - started)
             assert time.monotonic() - started < 30
             assert waiter.result(1).status_code in {202, 503}
             assert watcher.exception(1) is None or isinstance(watcher.exception(1), httpx2.TransportError)

@@ -1,5 +1,6 @@
 """Two tenants in one service, each with keys of every scope, and one with something of every kind."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from service.storage import upgrade
 from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.tables import now
+from tests.contracts.tree import ROOT
 from tests.databases import ambient
 from tests.unit.service.client import JOB, FakePool, client
 from tests.unit.service.storage.rows import plan, solve
@@ -107,10 +109,17 @@ def fill(found: World) -> None:
     }
 
 
+def made_before(verb: str) -> dict[str, Any]:
+    """An answer that the service gave when its examples were written."""
+    found: dict[str, Any] = json.loads((ROOT / "service" / "examples.json").read_text(encoding="utf-8"))
+    answer: dict[str, Any] = found[f"get_{verb}"]["200"]["example"]
+    return answer
+
+
 def _answered(work: Repositories, verb: str) -> str:
-    """A request of another verb with its answer; what that says does not matter here."""
+    """A request of another verb with its answer."""
     shipped = work.calibrations.page("default", after=None, size=1).rows[0].id
-    row = plan(shipped, kind=verb)
+    row = plan(shipped, kind=verb, content=json.dumps(made_before(verb)))
     work.plans.add(row)
     work.solves.add(solve(shipped, id=row.id, verb=verb, state="done"))
     return row.id

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from service.errors import StorageUnavailable, WorkerDied
+from service.errors import PoolAway, StorageUnavailable, WorkerDied
 from service.runtime import runtime
 from service.settings import ServiceSettings
 from service.solving.pool import OnProgress
@@ -26,14 +26,14 @@ T = TypeVar("T")
 class Dying(FakePool):
     """Its first workers die."""
 
-    def __init__(self, deaths: int) -> None:
+    def __init__(self, deaths: int, of: type[WorkerDied] = WorkerDied) -> None:
         super().__init__()
-        self.deaths = deaths
+        self.deaths, self.of = deaths, of
 
     async def submit(self, task: Task, on_progress: OnProgress) -> Answer:
         self.tasks.append(task)
         if len(self.tasks) <= self.deaths:
-            raise WorkerDied("the solver process ended in the middle of the solve")
+            raise self.of("the solver process ended in the middle of the solve")
         return self.answer(task)
 
 
@@ -70,6 +70,15 @@ def test_a_dead_worker_costs_one_more_try(deaths: int, status: int, tries: int) 
         answer = http.post("/v1/plans", json=JOB, headers=WAIT)
         assert answer.status_code == status, answer.text
     assert len(pool.tasks) == tries
+
+
+def test_a_pool_that_is_away_is_held_against_no_request() -> None:
+    url, pool = ambient.fresh(), Dying(7, PoolAway)
+    with client(pool, database_url=url) as http:
+        answer = http.post("/v1/plans", json=JOB, headers=WAIT)
+        assert answer.status_code == 200, answer.text
+    found = stored(url, answer.headers["location"])
+    assert (found.deaths, found.attempts, len(pool.tasks)) == (0, 1, 8)
 
 
 def test_a_request_that_outlives_service_after_service_is_given_up() -> None:

@@ -1,6 +1,7 @@
 """Spans of one request: the request itself, its transactions, its time in the queue, its solve; all in one trace."""
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,8 +13,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from service.observability import configure
 from service.problem_kinds import INTERNAL
 from service.problems import problem
+from service.reading import CONFIGURATION_EXAMPLE, JOB_EXAMPLE
 from service.solving.worker import Answer
-from tests.unit.service.client import JOB, FakePool, client
+from tests.unit.planner.requests import SMALL
+from tests.unit.service.client import JOB, FakePool, InlinePool, client
 
 pytestmark = pytest.mark.usefixtures("databases")
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -62,6 +65,22 @@ def test_a_request_is_one_trace_from_the_caller_to_the_solve(exporter: InMemoryS
     writes = named(exporter, "store.write")
     assert {span.context.trace_id for span in writes + named(exporter, "store.read")} == {TRACE}
     assert {span.parent.span_id for span in writes if span.parent} >= {request.context.span_id, solve.context.span_id}
+
+
+def test_the_work_of_a_solver_process_is_in_the_trace(exporter: InMemorySpanExporter) -> None:
+    """It has no exporter of its own: it says when it worked."""
+    with client(InlinePool()) as http:
+        answer = http.post("/v1/plans", json=SMALL, headers={**WAIT, "Prefer": "wait=60"})
+        assert answer.status_code == 200, answer.text
+        estimate = {**JOB_EXAMPLE, "configuration": CONFIGURATION_EXAMPLE}
+        assert http.post("/v1/estimates", json=estimate, headers=WAIT).status_code == 200
+    [solve], [work] = named(exporter, "plan.solve"), named(exporter, "plan.work")
+    assert work.parent is not None
+    assert (work.context.trace_id, work.parent.span_id) == (TRACE, solve.context.span_id)
+    assert dict(work.attributes or {}) == {"process.pid": os.getpid()}
+    assert (solve.start_time or 0) <= (work.start_time or 0) <= (work.end_time or 0) <= (solve.end_time or 0)
+    [priced] = named(exporter, "estimate.work")
+    assert priced.context.trace_id == TRACE
 
 
 def test_a_failed_solve_is_a_failed_span(exporter: InMemorySpanExporter) -> None:

@@ -78,6 +78,23 @@ def test_what_nobody_needs_is_forgotten(database: Database, database_url: str) -
     assert database.write(lambda work: prune(LONG_AGO - timedelta(days=1), work)).plans == 0
 
 
+def test_a_key_goes_with_the_plan_it_made(database: Database, database_url: str) -> None:
+    """Else its request would be answered with a plan that is no more."""
+    ids = filled(database)
+
+    def keys(work: Repositories) -> set[str]:
+        return {name for name in (*ids, "run") if work.keys.get(DEFAULT_PROJECT, name) is not None}
+
+    def again(work: Repositories) -> None:
+        for name in ("forgotten", "measured"):
+            work.keys.add(DEFAULT_PROJECT, name, "a" * 64, ids[name])
+        work.keys.add(DEFAULT_PROJECT, "run", "a" * 64, "a measurement's id")
+
+    database.write(again)
+    assert run("prune", "--older-than-days", "30", "--url", database_url)["idempotency_keys"] == 1
+    assert database.read(keys) == {"young", "measured", "run"}
+
+
 def test_an_upgrade_says_from_where_to_where(database_url: str, tmp_path: Path) -> None:
     assert run("upgrade", "--url", database_url) == {"from": upgrade.head(), "to": upgrade.head()}
     assert run("upgrade", "--url", f"sqlite:///{tmp_path}/deep/new.db") == {"from": None, "to": upgrade.head()}

@@ -1,0 +1,98 @@
+"""`meshwright db` beside a service at work; and a backup of it restored, as docs/operating.md says, after a crash."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import create_engine, text
+
+from tests.databases.fixtures import Fresh
+from tests.databases.postgresql import Server as PostgreSQL
+from tests.databases.postgresql import program
+from tests.integration.service.live import ROOT, served
+from tests.integration.service.test_stuck_estimate import frozen
+from tests.integration.service.test_survival import BRISK, all_answered, post
+from tests.scale import FULL
+
+OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+RESTORE = ("pg_restore", "--clean", "--if-exists", "--dbname")
+Restore = Callable[[Path], None]
+
+
+def db(url: str, *arguments: str) -> Any:
+    """`meshwright db ... --json`."""
+    command = [sys.executable, "-c", "from service.cli_db import app; app()", *arguments, "--url", url, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"] if FULL else ["sqlite"])
+def place(request: pytest.FixtureRequest) -> tuple[str, Restore]:
+    """A database, and how a backup of it is put back in its place."""
+    if request.param == "sqlite":
+        make: Fresh = request.getfixturevalue("sqlite_databases")
+        url = make()
+        return url, lambda backup: over_file(Path(url.removeprefix("sqlite:///")), backup)
+    server: PostgreSQL = request.getfixturevalue("postgresql_server")
+    name = f"restored_{uuid.uuid4().hex[:12]}"
+    admin = create_engine(
+        server.url("postgres").replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
+    )
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    admin.dispose()
+    url = server.url(name)
+    db(url, "upgrade")
+    return url, lambda backup: over_database(url, backup)
+
+
+def over_file(file: Path, backup: Path) -> None:
+    """What a crash left of the write-ahead log belongs to the file that is replaced."""
+    assert "rm -f meshwright.db-wal meshwright.db-shm" in OPERATING
+    for name in ("-wal", "-shm"):
+        file.with_name(file.name + name).unlink(missing_ok=True)
+    shutil.copy(backup, file)
+
+
+def over_database(url: str, backup: Path) -> None:
+    assert " ".join(RESTORE) in OPERATING
+    command = [program(RESTORE[0]), *RESTORE[1:], url, str(backup)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_backup_of_a_service_at_work_is_restored(place: tuple[str, Restore], tmp_path: Path) -> None:
+    (url, restore), backup = place, tmp_path / "backup"
+    settings = {**BRISK, "MESHWRIGHT_DATABASE_URL": url}
+    with served(environment=settings) as server, httpx2.Client(base_url=server.url, timeout=60) as http:
+        made = post(server, 2)
+        all_answered(server, made)
+        contents = {one: http.get(one).content for one in made}
+        assert http.post(f"{made[0]}/measurements", json={"outcome": "ok", "step_seconds": 2.5}).status_code == 201
+        with frozen(server):
+            waiting = post(server, 2, start=10)
+            assert db(url, "backup", str(backup))["bytes"] > 0
+            assert set(db(url, "prune", "--older-than-days", "1").values()) == {0}
+            upgraded = db(url, "upgrade")
+            assert upgraded["from"] == upgraded["to"]
+            later = post(server, 2, start=20)
+        all_answered(server, waiting + later)
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+    restore(backup)
+    with served(environment=settings) as server, httpx2.Client(base_url=server.url, timeout=60) as http:
+        all_answered(server, waiting)
+        assert {one: http.get(one).content for one in made} == contents
+        assert [run["step_seconds"] for run in http.get(f"{made[0]}/measurements").json()["items"]] == [2.5]
+        assert {http.get(one).status_code for one in later} == {404}
+        again = http.post(f"{made[0]}/measurements", json={"outcome": "ok", "step_seconds": 2.6})
+        assert again.status_code == 201
+        assert db(url, "upgrade")["from"] == upgraded["to"]
