@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from service.app import create_app
+from service.routes.devices import EXAMPLE as DEVICE
 from service.settings import ServiceSettings
 from service.solving.pool import OnProgress
 from service.solving.worker import Answer, Task
@@ -53,7 +54,7 @@ class Solvers(FakePool):
     """Answer at once, but for one request, which they never end."""
 
     async def submit(self, task: Task, on_progress: OnProgress) -> Answer:
-        while task.request.objectives == ("memory",) and task.id not in self.cancelled:
+        while task.request is not None and task.request.objectives == ("memory",) and task.id not in self.cancelled:
             await asyncio.sleep(0.01)
         return await super().submit(task, on_progress)
 
@@ -124,6 +125,7 @@ def test_what_names_a_plan_or_holds_a_calibration_is_kept(made: World) -> None:
         "/v1/jobs": {"name": "another-job", "plan_id": names["plan_id"]},
         "/v1/jobs/{name}/versions": {"plan_id": names["other_id"]},
         "/v1/calibrations": CALIBRATION,
+        "/v1/devices": {**DEVICE, "name": "another-device"},
     }
     for path, body in bodies.items():
         parameters = made.made["jobs"] if "{" in path else {}
