@@ -61,7 +61,7 @@ class MissingKey(SpecError):
 
     def __init__(self, key: str, where: str, why: str = "") -> None:
         """Name the `key`, the place it is missing from, and optionally what needs it."""
-        self.key = key
+        self.key, self.where = key, where
         super().__init__(f"{where}: {key} is missing" + (f" ({why})" if why else ""))
 
 

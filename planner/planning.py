@@ -3,13 +3,13 @@
 import platform
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cost_models.calibration import Calibration
-from cost_models.errors import BrokenRule, MissingKey
+from cost_models.errors import BrokenRule, MissingKey, SpecError
 from cost_models.specs.configuration import Configuration
 from planner import calibrations
 from planner.explain import binding, explain, runners_up
@@ -83,17 +83,6 @@ def answered(question: "Asked", *, report: Report | None = None, progress: Progr
     return question.finish(answer, solution.configuration, ortools=solution.ortools, started=started)
 
 
-def check(request: PlanRequest, calibration: Calibration) -> None:
-    """What can be told of a request for a plan before it is worked on.
-
-    Raises:
-        SpecError: it would be refused.
-    """
-    from planner.problem import problem_of
-
-    problem_of(resolve(request), calibration)
-
-
 def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Plan:
     """Price exactly the configuration of the request: a plan without a choice and without a proof.
 
@@ -109,10 +98,10 @@ def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Pl
     resolved = question.resolved
     configuration = resolved.configuration
     if configuration is None:
-        raise MissingKey("configuration", "request", "an estimate prices exactly one")
+        raise MissingKey("configuration", "request", "an estimate prices exactly one").at("configuration")
     broken = violations(resolved.job, configuration)
     if broken:
-        raise BrokenRule(f"configuration: {broken[0]}" + (f" (and {len(broken) - 1} more)" if broken[1:] else ""))
+        raise _all_broken(broken)
     predicted = predict(resolved.job, configuration, question.calibration, oom_risk=resolved.constraints.oom_risk)
     fits = predicted.memory.verdict == "fits"
     answer: dict[str, Any] = {
@@ -133,6 +122,13 @@ def estimate(request: PlanRequest, calibration: Calibration | None = None) -> Pl
         "recommendations": recommend(resolved.job, configuration),
     }
     return question.finish(answer, configuration, ortools="none", started=started)
+
+
+def _all_broken(rules: Sequence[str]) -> SpecError:
+    """The configuration breaks rules of its back end: the first is said, and each has a place."""
+    error = BrokenRule(f"configuration: {rules[0]}" + (f" (and {len(rules) - 1} more)" if rules[1:] else ""))
+    error.places = tuple((("configuration",), rule) for rule in rules)
+    return error
 
 
 def _told(report: Report | None, progress: Progress | None) -> Progress | None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from cost_models.calibration import Calibration
+from cost_models.errors import MissingKey
 from planner.constraints import DECISIONS, OFFLOADS
 from planner.domain import Domain, Value
 from planner.resolve import ResolvedRequest
@@ -13,20 +14,27 @@ if TYPE_CHECKING:
 
 
 def problem_of(resolved: ResolvedRequest, calibration: Calibration) -> "Problem":
-    """The question in the solver's words."""
+    """The question in the solver's words.
+
+    Raises:
+        MissingKey: an objective or a limit needs a price or a power that a pool lacks.
+    """
     from solver.problem import Limits, Problem
 
     constraints = resolved.constraints
-    return Problem(
-        job=resolved.job,
-        calibration=calibration,
-        objectives=resolved.objective,
-        backends=resolved.backends,
-        requirements=requirements(resolved),
-        limits=Limits(**constraints.limits()),
-        oom_risk=constraints.oom_risk,
-        objective_tolerance=resolved.objective_tolerance,
-    )
+    try:
+        return Problem(
+            job=resolved.job,
+            calibration=calibration,
+            objectives=resolved.objective,
+            backends=resolved.backends,
+            requirements=requirements(resolved),
+            limits=Limits(**constraints.limits()),
+            oom_risk=constraints.oom_risk,
+            objective_tolerance=resolved.objective_tolerance,
+        )
+    except MissingKey as error:  # of a pool or its device, named as the request names them
+        raise error.at(*error.where.split("."), error.key) from None
 
 
 def requirements(resolved: ResolvedRequest) -> "tuple[Requirement, ...]":

@@ -163,8 +163,8 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
             device=device,
             nodes=asked.nodes,
             gpus_per_node=asked.gpus_per_node,
-            intra_node_link=_rate(asked.intra_node_link, device.link),
-            inter_node_link=_rate(asked.inter_node_link, device.inter_node_link),
+            intra_node_link=_rate("intra_node_link", asked.intra_node_link, device.link),
+            inter_node_link=_rate("inter_node_link", asked.inter_node_link, device.inter_node_link),
             link_domain=asked.link_domain,
             host_memory=asked.host_memory,
             nvme=asked.nvme,
@@ -172,7 +172,7 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
         )
     except SpecError as error:
         found = SpecError(f"{where}: {error}")
-        found.places = error.places
+        found.places = tuple(place for place in error.places if place[0] and place[0][0] in PoolRequest.model_fields)
         raise found from error
     taken = {
         "gpus_per_node": (asked.gpus_per_node, pool.gpus_per_node),
@@ -196,14 +196,18 @@ def _pool(asked: PoolRequest, where: str) -> tuple[NodePool, list[Assumption]]:
     return pool, assumed
 
 
-def _rate(stated: str | LinkSpec | None, default: str) -> str | LinkSpec | None:
+def _rate(key: str, stated: str | LinkSpec | None, default: str) -> str | LinkSpec | None:
     """A link stated as a bare rate keeps the latency and the sharing of the device's own link."""
     from cost_models import catalog
 
     if not isinstance(stated, str) or not stated[:1].isdigit() or not stated.endswith(("/s", "bps")):
         return stated
-    changes = {"name": "custom", "aliases": (), "bandwidth": parse_bandwidth(stated), "source": "stated"}
-    return LinkSpec.read(catalog.link(default).model_dump() | changes)
+    try:
+        changes = {"name": "custom", "aliases": (), "bandwidth": parse_bandwidth(stated), "source": "stated"}
+        return LinkSpec.read(catalog.link(default).model_dump() | changes)
+    except SpecError as error:
+        error.places = ()  # a rate is a text, with nothing within
+        raise error.at(key) from None
 
 
 def _read_from_config(text: str) -> Assumption:

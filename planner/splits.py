@@ -63,10 +63,11 @@ def check_degrees(model: ModelSpec, cluster: ClusterSpec, constraints: Constrain
         if asked and all(total % degree for degree in asked):
             near = max(d for d in divisors(total) if d <= max(asked) and cluster.gpus % d == 0)
             said = f"{asked[0]} does not divide" if len(asked) == 1 else f"{', '.join(map(str, asked))}: none divides"
-            raise BrokenRule(f"constraints.{key} {said} {name} {total}; {near} does")
+            raise BrokenRule(f"constraints.{key} {said} {name} {total}; {near} does").at("constraints", key)
     stages, layers = _listed(constraints, "pipeline_parallel"), model.num_hidden_layers
     if stages and min(stages) > layers:
-        raise BrokenRule(f"constraints.pipeline_parallel {min(stages)} exceeds num_hidden_layers {layers}")
+        rule = f"constraints.pipeline_parallel {min(stages)} exceeds num_hidden_layers {layers}"
+        raise BrokenRule(rule).at("constraints", "pipeline_parallel")
 
 
 def _listed(constraints: Constraints, key: str) -> tuple[int, ...]:
@@ -103,13 +104,14 @@ def check_batch(
         raise BrokenRule(
             f"constraints: no tensor_parallel x context_parallel x pipeline_parallel x data_parallel makes {most} GPUs "
             f"with {model.num_attention_heads} heads and {model.num_hidden_layers} layers"
-        )
+        ).at("constraints")
     span = range(asked.min, min(asked.max, asked.min + WIDEST_SEARCH) + 1)
     if any(_splits(batch, degrees, constraints) for batch in span):
         return
     if degrees[0] > asked.max and "data_parallel" not in constraints.stated():
-        raise BrokenRule(_too_many_ranks(model, cluster, training, constraints, degrees))
-    raise BrokenRule(_unsplit(asked, most, degrees, constraints))
+        rule = _too_many_ranks(model, cluster, training, constraints, degrees)
+        raise BrokenRule(rule).at("training", "global_batch_size")
+    raise BrokenRule(_unsplit(asked, most, degrees, constraints)).at("training", "global_batch_size")
 
 
 def _said(asked: BatchRange) -> str:

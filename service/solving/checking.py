@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cost_models.calibration import Calibration
-from planner import fronts, planning
+from planner import fronts
+from planner.problem import problem_of
 from planner.request import PlanRequest
+from planner.resolve import resolve
 from service.solving.worker import Verb, axes_of
 
 
@@ -17,7 +19,7 @@ def check(verb: Verb, request: PlanRequest, options: Mapping[str, Any], calibrat
     """
     match verb:
         case "plan":
-            planning.check(request, calibration)
+            problem_of(resolve(request), calibration)
         case "ladder":
             fronts.ladder_problem(request, options["low"], options["high"], calibration)
         case "frontier":

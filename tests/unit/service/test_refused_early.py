@@ -12,6 +12,7 @@ pytestmark = pytest.mark.usefixtures("databases")
 POOL = JOB["cluster"]["pools"][0]
 HUGE = {"pools": [{**POOL, "nodes": 2048}]}
 TWO = {"pools": [POOL, {**POOL, "nodes": 2}]}
+SEVEN = {**JOB["training"], "global_batch_size": 7}
 LARGE = {**JOB["training"], "global_batch_size": 2**20}
 
 
@@ -53,17 +54,24 @@ def http() -> Any:
         ("frontiers", {"cluster": TWO}, "/axes", "is for one pool, cluster.pools lists 2"),
         ("frontiers", {"points": 10**6}, "/points", "less than or equal to 200"),
         ("plans", {"objective": "cost"}, "/cluster/pools/0/price_per_gpu_hour", "objective is cost"),
-        ("plans", {"constraints": {"max_cost_per_step": 1}}, None, "the cost of a step needs it"),
+        (
+            "plans",
+            {"constraints": {"max_cost_per_step": 1}},
+            "/cluster/pools/0/price_per_gpu_hour",
+            "the cost of a step needs it",
+        ),
+        ("plans", {"constraints": {"tensor_parallel": 5}}, "/constraints/tensor_parallel", "5 does not divide"),
+        ("plans", {"training": SEVEN, "constraints": {"data_parallel": 8}}, "/training/global_batch_size", "7"),
     ],
 )
 def test_what_no_worker_could_answer(
-    http: TestClient, verb: str, change: dict[str, Any], pointer: str | None, detail: str
+    http: TestClient, verb: str, change: dict[str, Any], pointer: str, detail: str
 ) -> None:
     answer = http.post(f"/v1/{verb}", json={**JOB, **change})
     assert answer.status_code == 422, answer.text
     found = answer.json()
     assert detail in found["detail"]
-    assert [error["pointer"] for error in found["errors"]] == ([] if pointer is None else [pointer])
+    assert [error["pointer"] for error in found["errors"]] == [pointer]
     assert http.get(f"/v1/{verb}").json()["items"] == []
 
 
@@ -84,11 +92,11 @@ def test_every_unknown_name_is_pointed_at(http: TestClient) -> None:
     ("changes", "pointer", "detail"),
     [
         ({"training": {**JOB["training"], "sequence_length": 2**30}}, "/training/sequence_length", "exceeds 134217728"),
-        (
-            {"cluster": {"pools": [POOL, {**POOL, "intra_node_link": "string"}]}},
-            "/cluster/pools/1/intra_node_link",
-            "unknown link 'string'",
-        ),
+        *[
+            ({"cluster": {"pools": [POOL, {**POOL, key: text}]}}, f"/cluster/pools/1/{key}", detail)
+            for key in ("intra_node_link", "inter_node_link")
+            for text, detail in (("string", "unknown link 'string'"), ("0GB/s", "bandwidth"))
+        ],
         ({"constraints": {"min_gpus": 9}}, "/constraints/min_gpus", "exceeds the 8 GPUs"),
         ({"model": {"architecture": {"hidden_size": 8}}}, "/model/architecture", "num_hidden_layers is missing"),
     ],
