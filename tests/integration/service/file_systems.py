@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
-AS_NOBODY_SPECIAL = ("unshare", "--map-user=10001", "--map-group=10001")
-"""Within a namespace everybody is root; behind this, a user without capabilities who owns the same files."""
+NOBODY = 65534
+
+
+def as_user(number: int) -> tuple[str, ...]:
+    """Within a namespace everybody is root; behind this, a user without capabilities who owns the same files."""
+    return ("unshare", f"--map-user={number}", f"--map-group={number}")
 
 
 class Namespace:

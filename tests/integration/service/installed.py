@@ -10,12 +10,15 @@ from pathlib import Path
 
 import httpx2
 
-from tests.integration.service.file_systems import AS_NOBODY_SPECIAL
+from tests.integration.service.file_systems import as_user
 from tests.integration.service.test_live import SMALL, WAIT
 
 SEALED = 'mount --bind "$0" "$0" && mount -o remount,bind,ro / && exec "$@"'
 """Everything read-only but the folder of the data, as with `docker run --read-only --volume ...`; not even /tmp."""
 KEYS = ("python", "-c", "from service.cli_keys import app; app()", "create", "first", "--scope", "admin")
+
+
+USER = 10001
 
 
 def free_port() -> int:
@@ -26,11 +29,11 @@ def free_port() -> int:
 
 def sealed(data: Path) -> list[str]:
     """What a command is put behind; nothing where this machine lets nobody make a file system of their own."""
-    wrapper = ["unshare", "--map-root-user", "--mount", "sh", "-c", SEALED, str(data), *AS_NOBODY_SPECIAL, "--"]
+    wrapper = ["unshare", "--map-root-user", "--mount", "sh", "-c", SEALED, str(data), *as_user(USER), "--"]
     if shutil.which("unshare") is None:
         return []
     found = subprocess.run([*wrapper, "id", "--user"], capture_output=True, text=True, check=False)
-    assert found.returncode or found.stdout == "10001\n"
+    assert found.returncode or found.stdout == f"{USER}\n"
     return [] if found.returncode else wrapper
 
 

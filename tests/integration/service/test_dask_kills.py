@@ -11,7 +11,7 @@ from tests.integration.service.cluster import Cluster, cluster
 from tests.integration.service.live import served
 from tests.integration.service.test_survival import BRISK, all_answered, post, solves, until
 
-JOBS, WORKERS = 60, 2
+JOBS, WORKERS = 24, 2
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 

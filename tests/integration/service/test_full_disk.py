@@ -13,7 +13,7 @@ import pytest
 
 from tests.databases import postgresql
 from tests.databases.fixtures import Fresh
-from tests.integration.service.file_systems import AS_NOBODY_SPECIAL, SmallDisk, small_disk
+from tests.integration.service.file_systems import NOBODY, SmallDisk, as_user, small_disk
 from tests.integration.service.live import Server, served
 from tests.integration.service.test_live import SMALL
 from tests.integration.service.test_stuck_estimate import frozen
@@ -67,7 +67,7 @@ def database_on(disk: SmallDisk, kind: str) -> Iterator[str]:
     if kind == "sqlite":
         yield f"sqlite:///{disk.folder}/plans.db"
         return
-    with postgresql.server(disk.folder / "data", (*disk.inside, *AS_NOBODY_SPECIAL)) as found:
+    with postgresql.server(disk.folder / "data", (*disk.inside, *as_user(NOBODY))) as found:
         yield found.url("postgres")
 
 

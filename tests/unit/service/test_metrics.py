@@ -1,8 +1,12 @@
 """What Prometheus reads: solves, hits of the store, the queue, and how predictions did."""
 
+import re
+
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 
 from service import metrics
+from tests.contracts.tree import ROOT
 from tests.unit.service.client import JOB, client
 
 pytestmark = pytest.mark.usefixtures("databases")
@@ -37,3 +41,12 @@ def test_what_happens_is_counted_once() -> None:
     assert 'meshwright_queue_depth{state="queued"} 0.0' in text
     assert "meshwright_build_info{version=" in text
     assert made.headers["location"].rpartition("/")[2] not in text
+
+
+def test_every_metric_is_documented_with_its_labels() -> None:
+    text = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(meshwright_\w+)` \| (.*?) \|", text, re.MULTILINE))
+    told = {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
+    own = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
+    suffix = {"counter": "_total"}
+    assert told == {one._name + suffix.get(one._type, ""): one._labelnames for one in own}
