@@ -48,5 +48,5 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     rows = dict(re.findall(r"^\| `(meshwright_\w+)` \| (.*?) \|", text, re.MULTILINE))
     told = {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
     own = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
-    suffix = {"counter": "_total"}
-    assert told == {one._name + suffix.get(one._type, ""): one._labelnames for one in own}
+    totals = {one._name: "_total" if one._type == "counter" else "" for one in own}
+    assert told == {one._name + totals[one._name]: one._labelnames for one in own}
