@@ -88,6 +88,12 @@ def test_every_unknown_name_is_pointed_at(http: TestClient) -> None:
         assert all(text.partition("; did")[0] in found.json()["detail"] for text in told.values())
 
 
+def test_a_clusters_own_keys_are_pointed_at(http: TestClient) -> None:
+    for pool, pointer in (({"device": "h10"}, "device"), ({**POOL, "inter_node_link": "string"}, "inter_node_link")):
+        found = http.post("/v1/clusters", json={"name": "lab", "pools": [POOL, pool]}).json()
+        assert [error["pointer"] for error in found["errors"]] == [f"/pools/1/{pointer}"]
+
+
 @pytest.mark.parametrize(
     ("changes", "pointer", "detail"),
     [
