@@ -55,7 +55,7 @@ def settled(http: Any, seen: int) -> list[Any]:
         found = http.get("/v1/calibrations").json()["items"]
         if len(found) >= seen:
             return list(found)
-        time.sleep(0.1)
+        time.sleep(0.2)
     raise AssertionError(found)
 
 
@@ -96,7 +96,8 @@ def test_without_a_wait_it_is_made_meanwhile() -> None:
     pool = FakePool(held=True)
     with client(pool, recalibrate_after=0) as http:
         first = http.post("/v1/calibrations", json=ORDER)
-        assert (first.status_code, first.json()["state"]) == (202, "queued"), first.text
+        assert first.status_code == 202, first.text
+        assert first.json()["state"] in {"queued", "running"}
         again = http.post("/v1/calibrations", json={**ORDER, "reason": "the same once more"})
         assert again.headers["location"] == first.headers["location"], "one of the same measurements is under way"
         assert http.get(first.headers["location"]).status_code == 202
@@ -133,8 +134,8 @@ def test_enough_runs_make_one_by_themselves_unless_a_version_is_held() -> None:
 
 
 def test_two_replicas_make_it_once() -> None:
-    url = ambient.fresh()
-    with client(database_url=url, recalibrate_after=6) as one, client(database_url=url, recalibrate_after=6) as other:
+    alike: dict[str, Any] = {"database_url": ambient.fresh(), "recalibrate_after": 6, "poll_seconds": 2.0}
+    with client(**alike) as one, client(**alike) as other:
         place = planned(one)
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(lambda http: measured(http, place, 3), (one, other)))
@@ -205,7 +206,7 @@ def test_projects_learn_apart() -> None:
         place = found.ask("admin", "POST", "/v1/plans", json=JOB, headers=WAIT).headers["location"]
         for _ in range(2):
             assert found.ask("measure", "POST", f"{place}/measurements", json=run(1.5)).status_code == 201
-        for _ in range(100):
+        for _ in range(300):
             mine = found.ask("admin", "GET", "/v1/calibrations").json()["items"]
             if len(mine) > 1:
                 break
