@@ -14,12 +14,15 @@ import httpx2
 import pytest
 from sqlalchemy import create_engine, text
 
+from service.storage import upgrade
+from service.storage.database import Database
 from tests.databases.fixtures import Fresh
 from tests.databases.postgresql import Server as PostgreSQL
 from tests.databases.postgresql import program
 from tests.integration.service.live import ROOT, served
+from tests.integration.service.test_live import SMALL
 from tests.integration.service.test_stuck_estimate import frozen
-from tests.integration.service.test_survival import BRISK, all_answered, post
+from tests.integration.service.test_survival import BRISK, all_answered, post, until
 from tests.scale import FULL
 
 OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
@@ -96,3 +99,19 @@ def test_a_backup_of_a_service_at_work_is_restored(place: tuple[str, Restore], t
         again = http.post(f"{made[0]}/measurements", json={"outcome": "ok", "step_seconds": 2.6})
         assert again.status_code == 201
         assert db(url, "upgrade")["from"] == upgraded["to"]
+
+
+@pytest.mark.long
+def test_a_service_whose_database_is_behind_serves_as_soon_as_it_is_upgraded(postgresql_databases: Fresh) -> None:
+    """Without a restart: the replicas of a new release may be there before its migration."""
+    url = postgresql_databases()
+    database = Database(url)
+    upgrade.downgrade(database, "0004")
+    database.close()
+    with served(environment={**BRISK, "MESHWRIGHT_DATABASE_URL": url}) as server:
+        checks = httpx2.get(f"{server.url}/readyz").json()["checks"]
+        assert not checks["migrations"]["ready"]
+        assert httpx2.post(f"{server.url}/v1/plans", json=SMALL).status_code == 503
+        assert db(url, "upgrade") == {"from": "0004", "to": upgrade.head()}
+        until(lambda: httpx2.get(f"{server.url}/readyz").status_code == 200)
+        all_answered(server, post(server, 2))
