@@ -1,4 +1,4 @@
-"""`meshwright db upgrade|backup|prune`: the service's database, from this terminal."""
+"""`meshwright db upgrade|backup|restore|prune`: the service's database, from this terminal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +44,25 @@ def backup_command(
     with opened(url) as database:
         backup(database, file)
         say({"file": str(file), "bytes": file.stat().st_size}, str(file), as_json=as_json)
+
+
+@app.command("restore")
+def restore_command(
+    file: Annotated[Path, typer.Argument(help="What `db backup` wrote.")], url: Url = None, as_json: Json = False
+) -> None:
+    """Put a backup in the place of the database; refused while a service uses it."""
+    from service.storage import upgrade
+    from service.storage.restore import restore
+
+    with opened(url) as database:
+        restore(database, file)
+        found = upgrade.current(database)
+        behind = "" if found == upgrade.head() else f"; this release needs {upgrade.head()}: meshwright db upgrade"
+        say(
+            {"file": str(file), "migration": found},
+            f"{file} is in its place, at migration {found}{behind}",
+            as_json=as_json,
+        )
 
 
 @app.command("prune")

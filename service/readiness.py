@@ -46,6 +46,8 @@ class Readiness:
                 self._reading = asyncio.create_task(asyncio.to_thread(upgrade.current, self._database))
             self._read_at = time.monotonic()
         done, _ = await asyncio.wait((self._reading,), timeout=PATIENCE_SECONDS)
+        if self._database.spoiled is not None:
+            return "it is malformed: meshwright db restore", "not known while the database is malformed"
         if not done or self._reading.exception() is not None:
             return "the database does not answer", "not known while the database does not answer"
         current = self._reading.result()

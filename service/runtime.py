@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Final
 
 import structlog
 
@@ -30,6 +31,8 @@ from service.trust import Trust
 from service.webhooks.addresses import Allowed
 from service.webhooks.sender import Sender
 
+CHECK_SECONDS: Final = 2.0
+"""An embedded database is read through for so long before it is served: some 2 GB from a warm cache."""
 _log = structlog.get_logger(__name__)
 
 
@@ -151,6 +154,12 @@ def _prepare(parts: Runtime, settings: ServiceSettings) -> None:
     """Migrate and store our calibration; a database that is away does not keep the service from starting."""
     embedded = settings.database_url.startswith("sqlite")
     try:
+        if not parts.database.claim():
+            _log.warning("another service uses this SQLite database; take PostgreSQL for two")
+    except OSError as error:
+        _log.warning("nothing can be written beside the database", error=error.strerror)
+    try:
+        parts.database.check(CHECK_SECONDS)
         if settings.database_upgrade == "always" or (settings.database_upgrade == "auto" and embedded):
             upgrade.upgrade(parts.database)
         if upgrade.current(parts.database) == upgrade.head():

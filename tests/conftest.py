@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.databases.fixtures import (  # noqa: F401
     database,
+    database_alone,
     database_url,
     databases,
     postgresql_databases,

@@ -1,13 +1,13 @@
 """A copy of the database while it is in use."""
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 from cost_models.errors import SpecError
 from service.errors import StorageUnavailable
+from service.storage import claims
 from service.storage.database import Database
+from service.storage.programs import run
 
 
 def backup(database: Database, file: Path) -> None:
@@ -21,11 +21,14 @@ def backup(database: Database, file: Path) -> None:
         raise SpecError(f"{file} is there already; a backup replaces nothing")
     partial = file.with_name(file.name + ".partial")
     try:
+        os.close(claims.owned(partial))
         if database.engine.dialect.name == "sqlite":
             _copy(database, partial)
         else:
-            _dump(database, partial)
+            run("pg_dump", database.engine.url, ["--format=custom", f"--file={partial}"])
         partial.replace(file)
+    except OSError as error:
+        raise StorageUnavailable(f"the database cannot be copied to {file}: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -44,17 +47,3 @@ def _copy(database: Database, file: Path) -> None:
         raise StorageUnavailable(f"the database cannot be copied to {file}: {error}") from error
     finally:
         source.close()
-
-
-def _dump(database: Database, file: Path) -> None:
-    program = shutil.which("pg_dump")
-    if program is None:
-        raise SpecError("pg_dump is missing; it comes with PostgreSQL's client programs")
-    url = database.engine.url
-    # The password goes by the environment: arguments are seen by everyone on the machine.
-    address = url.set(drivername="postgresql", password=None).render_as_string()
-    environment = {**os.environ, **({"PGPASSWORD": str(url.password)} if url.password else {})}
-    command = [program, "--format=custom", f"--file={file}", f"--dbname={address}"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise StorageUnavailable(f"pg_dump failed: {' '.join(done.stderr.split())[:300]}")

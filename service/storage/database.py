@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from service import tracing
 from service.errors import Conflict, StorageUnavailable, Unstorable
-from service.storage.dialects import WRITES, engine_of, snapshots
+from service.storage.claims import Claim, file_of
+from service.storage.dialects import WRITES, engine_of, quick_check, snapshots
 from service.storage.guards import REFUSAL
 from service.storage.probe import probe
 from service.storage.repositories import Repositories
@@ -34,6 +35,9 @@ _LASTING: Final = (
 """What databases say of a state that waiting does not change."""
 _TRANSIENT: Final = ("40001", "40P01")
 """SQLSTATE of serialization failures and deadlocks."""
+_SPOILED: Final = ("malformed", "not a database")
+_SPOILED_STATES: Final = ("XX001", "XX002")
+"""SQLSTATE of spoiled data and indexes."""
 _KEYS: Final = ("23505", "23503")
 """Of a key that is there already, and of one that is there no longer."""
 ADDED: Final = "meshwright_added"
@@ -56,6 +60,24 @@ class Database:
         self._closed = False
         self.unwritable: str | None = None
         """Why the last write failed, until `probe` finds that writes are taken again."""
+        self.spoiled: str | None = None
+        """What was said of a file whose content is no database any more. Nothing mends that but a backup."""
+        self._claim: Claim | None = None
+
+    def claim(self) -> bool:
+        """Say that a service uses an embedded database, until `close`; whether it is the only one.
+
+        Raises:
+            OSError: nothing can be written beside the database.
+        """
+        file = file_of(self.engine)
+        self._claim = self._claim or (None if file is None else Claim(file))
+        return self._claim is None or self._claim.alone
+
+    def check(self, seconds: float) -> None:
+        """Look whether an embedded database is whole, as far as one gets in so long; `spoiled` says it."""
+        if file_of(self.engine) is not None:
+            self.read(lambda work: quick_check(work.session.connection(), time.monotonic() + seconds))
 
     def read(self, work: Work[T]) -> T:
         """Do `work`, which changes nothing.
@@ -109,6 +131,8 @@ class Database:
         self._together.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.engine.dispose()
+        if self._claim is not None:
+            self._claim.release()
 
     def _read(self, work: Work[T], asked: float) -> T:
         return self._repeated(self._reading, work, asked)
@@ -129,6 +153,7 @@ class Database:
             except (DataError, UnicodeEncodeError) as error:
                 raise Unstorable("a text holds characters that cannot be stored, such as NUL") from error
             except (DBAPIError, PoolTimeout) as error:
+                self.spoiled = self.spoiled or _spoiled(error)
                 if REFUSAL in str(error):
                     raise Conflict(str(getattr(error, "orig", error)).partition("\n")[0]) from error
                 if isinstance(error, IntegrityError):
@@ -154,6 +179,15 @@ def _note(session: Session, row: object) -> None:
     """Remember the first row that a transaction adds."""
     if ADDED not in session.info:
         session.info[ADDED] = type(row), inspect(row, raiseerr=True).identity
+
+
+def _spoiled(error: DBAPIError | PoolTimeout) -> str | None:
+    """What is said where that which is stored cannot be read any more."""
+    if isinstance(error, PoolTimeout):
+        return None
+    text = str(error.orig).lower()
+    found = getattr(error.orig, "sqlstate", None) in _SPOILED_STATES or any(sign in text for sign in _SPOILED)
+    return _reason(error) if found else None
 
 
 def _raced(error: IntegrityError) -> bool:

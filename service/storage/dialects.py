@@ -1,5 +1,8 @@
 """Where SQLite and PostgreSQL differ: engines, column types, the clock. No other module knows which one it uses."""
 
+import os
+import sqlite3
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -19,11 +22,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.functions import GenericFunction
 
 from cost_models.errors import SpecError
+from service.storage import claims
 
 Row = TypeVar("Row")
 WRITES: Final = "meshwright_writes"
@@ -33,6 +38,8 @@ BUSY_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 5
 ALIVE: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
 """A connection whose other end has vanished without a word is given up after some ten seconds. [s, s, -, ms]"""
+STEPS: Final = 10_000
+"""Of SQLite's own machine between two looks at the clock: some 0.1 ms."""
 EXTRA: Final = 2
 """Connections beside those of the units of work: for the health check and for maintenance."""
 DRIVERS: Final = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -91,6 +98,26 @@ def snapshots(engine: Engine) -> Engine:
     )
 
 
+def quick_check(connection: Connection, deadline: float) -> None:
+    """Read an SQLite file through, until an instant of the monotonic clock.
+
+    Raises:
+        DatabaseError: it is malformed.
+    """
+    driver: Any = connection.connection.driver_connection
+    driver.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+    try:
+        said = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    except OperationalError as error:
+        if "interrupted" not in str(error.orig):
+            raise
+        return
+    finally:
+        driver.set_progress_handler(None, STEPS)
+    if said != "ok":
+        raise DatabaseError("PRAGMA quick_check", None, sqlite3.DatabaseError(f"the file is malformed: {said}"))
+
+
 def engine_of(url: str, *, connections: int) -> Engine:
     """An engine whose lost connections are replaced.
 
@@ -132,6 +159,10 @@ def _sqlite(url: Any, connections: int) -> Engine:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SpecError(f"database_url is {url.database}, whose folder cannot be made: {error.strerror}") from error
+    try:
+        os.close(claims.owned(Path(url.database)))  # SQLite gives its own files the mode of this one
+    except OSError as error:
+        raise SpecError(f"database_url is {url.database}, which cannot be opened: {error.strerror}") from error
     engine = create_engine(
         url,
         poolclass=QueuePool,

@@ -26,6 +26,11 @@ def head() -> str:
     return found
 
 
+def steps() -> frozenset[str]:
+    """All that this release knows."""
+    return frozenset(step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
 def current(database: Database) -> str | None:
     """The step that the database has reached; None: it is empty.
 

@@ -1,5 +1,6 @@
 """Fixtures: each test that asks for `database_url` runs once on SQLite and once on PostgreSQL."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,34 @@ def database_url(request: pytest.FixtureRequest) -> str:
     """A fresh database of each kind."""
     make: Any = request.getfixturevalue(f"{request.param}_databases")
     return str(make())
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_alone(request: pytest.FixtureRequest) -> str:
+    """The same, and nobody else is connected to it: a database of its own, not a schema of one."""
+    if request.param == "sqlite":
+        make: Any = request.getfixturevalue("sqlite_databases")
+        return str(make())
+    return own_database(request.getfixturevalue("postgresql_server"))
+
+
+def own_database(server: Server) -> str:
+    """A database of this release on the server, under a name of its own."""
+    from sqlalchemy import create_engine, text
+
+    from service.storage import upgrade
+    from service.storage.database import Database
+
+    name = f"alone_{uuid.uuid4().hex[:12]}"
+    address = server.url("postgres").replace("postgresql:", "postgresql+psycopg:")
+    admin = create_engine(address, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    admin.dispose()
+    made = Database(server.url(name))
+    upgrade.upgrade(made)
+    made.close()
+    return server.url(name)
 
 
 @pytest.fixture

@@ -1,24 +1,18 @@
 """`meshwright db` beside a service at work; and a backup of it restored, as docs/operating.md says, after a crash."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import create_engine, text
 
 from service.storage import upgrade
 from service.storage.database import Database
-from tests.databases.fixtures import Fresh
-from tests.databases.postgresql import Server as PostgreSQL
-from tests.databases.postgresql import program
+from tests.databases.fixtures import Fresh, own_database
 from tests.integration.service.live import ROOT, served
 from tests.integration.service.test_live import SMALL
 from tests.integration.service.test_stuck_estimate import frozen
@@ -26,8 +20,6 @@ from tests.integration.service.test_survival import BRISK, all_answered, post, u
 from tests.scale import FULL
 
 OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-RESTORE = ("pg_restore", "--clean", "--if-exists", "--dbname")
-Restore = Callable[[Path], None]
 
 
 def db(url: str, *arguments: str) -> Any:
@@ -39,41 +31,16 @@ def db(url: str, *arguments: str) -> Any:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"] if FULL else ["sqlite"])
-def place(request: pytest.FixtureRequest) -> tuple[str, Restore]:
-    """A database, and how a backup of it is put back in its place."""
+def url(request: pytest.FixtureRequest) -> str:
+    """A database that nobody else uses."""
     if request.param == "sqlite":
         make: Fresh = request.getfixturevalue("sqlite_databases")
-        url = make()
-        return url, lambda backup: over_file(Path(url.removeprefix("sqlite:///")), backup)
-    server: PostgreSQL = request.getfixturevalue("postgresql_server")
-    name = f"restored_{uuid.uuid4().hex[:12]}"
-    admin = create_engine(
-        server.url("postgres").replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
-    )
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    admin.dispose()
-    url = server.url(name)
-    db(url, "upgrade")
-    return url, lambda backup: over_database(url, backup)
+        return make()
+    return own_database(request.getfixturevalue("postgresql_server"))
 
 
-def over_file(file: Path, backup: Path) -> None:
-    """What a crash left of the write-ahead log belongs to the file that is replaced."""
-    assert "rm -f meshwright.db-wal meshwright.db-shm" in OPERATING
-    for name in ("-wal", "-shm"):
-        file.with_name(file.name + name).unlink(missing_ok=True)
-    shutil.copy(backup, file)
-
-
-def over_database(url: str, backup: Path) -> None:
-    assert " ".join(RESTORE) in OPERATING
-    command = [program(RESTORE[0]), *RESTORE[1:], url, str(backup)]
-    subprocess.run(command, check=True, capture_output=True)
-
-
-def test_a_backup_of_a_service_at_work_is_restored(place: tuple[str, Restore], tmp_path: Path) -> None:
-    (url, restore), backup = place, tmp_path / "backup"
+def test_a_backup_of_a_service_at_work_is_restored(url: str, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
     settings = {**BRISK, "MESHWRIGHT_DATABASE_URL": url}
     with served(environment=settings) as server, httpx2.Client(base_url=server.url, timeout=60) as http:
         made = post(server, 2)
@@ -90,7 +57,8 @@ def test_a_backup_of_a_service_at_work_is_restored(place: tuple[str, Restore], t
         all_answered(server, waiting + later)
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()
-    restore(backup)
+    assert "meshwright db restore" in OPERATING
+    assert db(url, "restore", str(backup))["migration"] == upgraded["to"]
     with served(environment=settings) as server, httpx2.Client(base_url=server.url, timeout=60) as http:
         all_answered(server, waiting)
         assert {one: http.get(one).content for one in made} == contents
