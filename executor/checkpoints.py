@@ -57,11 +57,15 @@ class Keeper:
         trainer.load(found)
         return steps_of(found)
 
+    def due(self, steps: int) -> bool:
+        """Whether `keep` writes after so many steps."""
+        return self.folder is not None and self.every > 0 and steps % self.every == 0
+
     def keep(self, trainer: Savable, steps: int) -> None:
         """After an optimizer step: write a checkpoint where one is due."""
         import torch.distributed as dist
 
-        if self.folder is None or not self.every or steps % self.every:
+        if self.folder is None or not self.due(steps):
             return
         # The name says that it is whole, so it is given last.
         partial, whole = self.folder / f"partial-{steps:08d}", self.folder / f"step-{steps:08d}"

@@ -4,13 +4,13 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
 from cost_models.errors import MeshwrightError, SpecError
 from cost_models.units import parse_bytes
-from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
+from executor.errors import MissingExtra, PlanInfeasible, PlanRefused, ServiceAway
 from executor.hints import thresholds
 from executor.launch import Launch, LaunchOptions, Measuring, Nodes, Script
 from planner.errors import ExportUnsupported
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from executor.run import PreparedRun
     from executor.spool import Spool
 
-EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE = 1, 2, 3
+EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE, EXIT_AWAY = 1, 2, 3, 4
 EXIT_INTERRUPTED = EXIT_ERROR
 
 
 class Launcher(StrEnum):
-    """Who starts the processes; all but torchrun are asked to run `meshwright-exec run` on every node."""
+    """Who starts the processes: of this node, or a batch system that runs `meshwright-exec run` on every node."""
 
     torchrun = "torchrun"
+    deepspeed = "deepspeed"
     slurm = "slurm"
     kubernetes = "kubernetes"
     pytorchjob = "pytorchjob"
@@ -99,23 +100,29 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     `{deepspeed_config}` in the script's arguments stands for the DeepSpeed configuration written from the plan; the
     script also finds it in MESHWRIGHT_DEEPSPEED_CONFIG, and the plan in MESHWRIGHT_PLAN.
     """
+    from executor.client import check_address
     from executor.panel import panelled
     from executor.run import check, default_directory, execute, find_plan, prepare_run, submit
     from executor.trackers import check_installed, record, track
 
+    if service is not None:
+        check_address(service)
     directory = (out or default_directory()).absolute()
+    starter: Literal["torchrun", "deepspeed"] = "deepspeed" if launcher is Launcher.deepspeed else "torchrun"
+    here = launcher.value == starter
     options = LaunchOptions(
-        directory=directory / f"node-{node_rank}" if nodes > 1 and launcher is Launcher.torchrun else directory,
+        directory=directory / f"node-{node_rank}" if nodes > 1 and here else directory,
+        starter=starter,
         nodes=Nodes(count=nodes, rank=node_rank, processes=processes, rendezvous=rendezvous),
         measuring=Measuring(warmup_steps=warmup_steps, timed_steps=timed_steps),
         passed=tuple(pass_env or ()),
         limits=thresholds(threshold or ()),
         memory_cap=None if memory_cap is None else parse_bytes(memory_cap),
     )
-    if recover and (nodes > 1 or launcher is not Launcher.torchrun):
-        raise PlanRefused(f"--recover goes on on one node under torchrun, not on {nodes} under {launcher.value}")
+    if recover and (nodes > 1 or not here):
+        raise PlanRefused(f"--recover goes on where this command starts one node, not on {nodes} by {launcher.value}")
     asked = Script(path=Path(script[0]), arguments=tuple(script[1:]))
-    if launcher is not Launcher.torchrun:
+    if not here:
         from executor.launchers import BatchOptions, batch_launch
 
         batch = BatchOptions(image=image, time_limit=time_limit)
@@ -189,8 +196,10 @@ def report(
     service: Annotated[str, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL of the service")],
 ) -> None:
     """Send what waits in the spool, and report runs whose launcher died."""
+    from executor.client import check_address
     from executor.spool import Spool
 
+    check_address(service)
     _send(Spool(), service)
 
 
@@ -209,12 +218,15 @@ def probe(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Read this node and measure it with the job's own number of processes."""
+    from executor.client import check_address
     from executor.probing import default_name, default_processes, register, write_pool
     from executor.probing import probe as measure
 
-    cap = None if memory is None else parse_bytes(memory)
     if cluster is not None and service is None:
         raise PlanRefused(f"--cluster {cluster} needs --service, the URL to register it at")
+    if service is not None:
+        check_address(service)
+    cap = None if memory is None else parse_bytes(memory)
     name = name or default_name()
     found = measure(processes or default_processes(), name=name, memory_bytes=cap, output=sys.stderr)
     write_pool(found, out)
@@ -243,9 +255,13 @@ def _print_launch(launch: Launch, *, as_json: bool) -> None:
 
 
 def exit_code(error: MeshwrightError) -> int:
-    """The exit code of an error: 3 infeasible, 2 for what the user can write differently, 1 for the rest."""
+    """The exit code of an error: 3 infeasible, 2 for what the user can write differently, 4 for a service that does
+    not answer, 1 for the rest.
+    """
     if isinstance(error, PlanInfeasible):
         return EXIT_INFEASIBLE
+    if isinstance(error, ServiceAway):
+        return EXIT_AWAY
     return EXIT_USAGE if isinstance(error, SpecError | PlanRefused | ExportUnsupported | MissingExtra) else EXIT_ERROR
 
 

@@ -8,6 +8,7 @@ import urllib.parse
 import urllib.request
 from typing import Any, Final
 
+from cost_models.errors import SpecError
 from executor.errors import ServiceAway, ServiceRefused
 
 ADDRESS: Final = "MESHWRIGHT_SERVICE"
@@ -31,10 +32,26 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _OPENER: Final = urllib.request.build_opener(_NoRedirects)
 
 
+def check_address(service: str) -> None:
+    """Hold a service's address against what can be asked, before anything is run for it.
+
+    Raises:
+        SpecError: it is no http or https URL of a host.
+    """
+    try:
+        parts = urllib.parse.urlsplit(service)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:  # brackets or a port that are none
+        raise SpecError(f"{service!r} is no address of a service: {error}") from None
+    if not usable or any(character.isspace() or ord(character) < 32 for character in service):
+        raise SpecError(f"{service!r} is no http or https address of a service, such as http://localhost:8000")
+
+
 def post(service: str, path: str, body: dict[str, Any], *, idempotency_key: str) -> bytes:
     """POST a JSON object; the service's answer. The same key twice has the effect of once.
 
     Raises:
+        SpecError: `service` is no address.
         ServiceAway: no answer, or one that says to try later.
         ServiceRefused: the service found the request wrong.
     """
@@ -58,8 +75,7 @@ def get_plan(service: str, plan_id: str) -> bytes:
 
 def _ask(service: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[int, bytes]:
     """Status and content of the answer."""
-    if urllib.parse.urlsplit(service).scheme not in {"http", "https"}:
-        raise ServiceRefused(f"{service} is no http or https address")
+    check_address(service)
     if not path.startswith("/"):
         raise ServiceRefused(f"{path!r} is no path at a service, which begins with /")
     if key := os.environ.get(KEY):

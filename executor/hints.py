@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from cost_models.calibration import Calibration
 from cost_models.specs.base import Spec
+from executor.creep import trend
 from executor.errors import PlanRefused
 from executor.measured import RankReport
 from planner.plan import Plan
@@ -25,7 +26,7 @@ class Thresholds(Spec):
     """Of compute in a step, at least."""
     data_wait: float = 0.10
     memory_creep: float = 0.02
-    """Growth of the resident size over the last half of what was sampled."""
+    """Growth of the resident size over the steps sampled, where it is a trend."""
     straggler: float = 1.15
     """Slowest process over the middle one."""
     throttling: float = 1.15
@@ -112,12 +113,16 @@ def _data_wait(seen: Seen) -> str | None:
 
 
 def _memory_creep(seen: Seen) -> str | None:
-    growth = [g for rank in seen.ranks if (g := _growth(rank.resident_samples)) is not None]
-    if not growth or max(growth) <= seen.limits.memory_creep:
+    trends = [found for rank in seen.ranks if (found := trend(rank.resident_samples)) is not None]
+    fastest = max(trends, key=lambda found: found.growth, default=None)
+    if fastest is None or fastest.growth <= seen.limits.memory_creep:
         return None
+    assert seen.plan.prediction is not None
+    left = (seen.plan.prediction.memory.usable_bytes - fastest.held) / fastest.per_step
+    full = f"in about {left:.0f} more steps memory is full" if left > 0 else "memory is full already"
     return (
-        f"memory grew by {max(growth):.1%} over the last steps, above {seen.limits.memory_creep:.1%}: detach what the "
-        "loop keeps (losses, outputs); otherwise the run ends out of memory"
+        f"memory grew by {fastest.growth:.1%} over the last {fastest.steps} steps, {fastest.per_step:.0f} bytes a "
+        f"step, above {seen.limits.memory_creep:.1%}: detach what the loop keeps (losses, outputs); else {full}"
     )
 
 
@@ -213,11 +218,3 @@ def _effect(plan: Plan, kind: str, calibration: Calibration | None) -> str:
 
 def _step(seen: Seen) -> float | None:
     return max((rank.recent_seconds for rank in seen.ranks if rank.recent_seconds), default=None)
-
-
-def _growth(samples: Sequence[int]) -> float | None:
-    """Growth over the later half of the samples, which the allocator's first steps do not reach."""
-    later = samples[len(samples) // 2 :]
-    if len(samples) < 8 or not later[0]:
-        return None
-    return later[-1] / later[0] - 1

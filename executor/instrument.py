@@ -56,6 +56,9 @@ class Instrument:
     _cpu_seconds: list[float] = field(default_factory=list)
     _resident: dict[Phase, int] = field(default_factory=dict)
     _allocated: int | None = None
+    _by_phase: dict[Phase, int] = field(default_factory=dict)
+    _device_used: tuple[int, str] | None = None
+    _busy: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     _steps: int = 0
     _current: Phase = "load"
     _kept_at: float = -math.inf
@@ -63,7 +66,7 @@ class Instrument:
     _split: TimeSplit | None = None
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _waits: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    _samples: deque[int] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    _samples: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     _left: float | None = None
     _inside: float = 0.0
     _hooks: float = 0.0
@@ -121,7 +124,11 @@ class Instrument:
         early = self._steps > 1 and start - self._kept_at < max(1.0, 200 * self._keeping_seconds)
         if self.report_directory is None or early:
             return
-        self._samples.append(self._peaks.now())
+        if self._steps > self.needed_steps:  # until then the heap fills, is emptied for a tool and fills again
+            self._samples.append((self._steps, self._peaks.now()))
+        self._look_at_device()
+        if self._steps and (share := self._peaks.utilisation()) is not None:
+            self._busy.append(share)
         died = {"outcome": "killed", "error": "the process ended without a last report"}
         self._write(self.report().model_copy(update=died), durable=False)
         self._kept_at, self._keeping_seconds = start, time.perf_counter() - start
@@ -203,8 +210,27 @@ class Instrument:
 
     def _note(self, name: Phase) -> None:
         self._resident[name] = max(self._resident.get(name, 0), self._peaks.resident())
+        allocated = self._peaks.allocated()  # unknown on CPU until the tracked step
+        if allocated is not None:
+            self._by_phase[name] = max(self._by_phase.get(name, 0), allocated)
         if name == "step":
-            self._allocated = self._peaks.allocated()  # unknown on CPU until the tracked step
+            self._allocated = allocated
+        self._look_at_device()
+
+    def _look_at_device(self) -> None:
+        used = self._peaks.device_used()
+        if used is not None:
+            self._device_used = max(used, self._device_used or used)
+
+    def _utilisation(self) -> float | None:
+        """What the device told; else processor time over that of the threads which might have had it."""
+        import torch
+
+        if self._busy:
+            return statistics.fmean(self._busy)
+        if self._device != "cpu" or not self._seconds:
+            return None
+        return sum(self._cpu_seconds) / (sum(self._seconds) * int(torch.get_num_threads()))
 
     def record_loss(self, value: float) -> None:
         """Keep the loss of the last step."""
@@ -232,6 +258,15 @@ class Instrument:
                 phase: MemoryPeak(bytes=size, method=self._peaks.resident_method)
                 for phase, size in self._resident.items()
             },
+            allocated_by_phase={
+                phase: MemoryPeak(bytes=size, method=self._peaks.allocated_method)
+                for phase, size in self._by_phase.items()
+            },
+            device_used=MemoryPeak(bytes=self._device_used[0], method=self._device_used[1])
+            if self._device_used
+            else None,
+            host=MemoryPeak(bytes=peaks.host_peak(), method=peaks.HOST),
+            utilisation=self._utilisation(),
             split=self._split,
             data_wait_seconds=statistics.median(self._waits) if self._waits else None,
             recent_seconds=statistics.median(self._recent) if self._recent else None,

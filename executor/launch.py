@@ -1,13 +1,15 @@
 """A launch as data: what would run, with which files and environment. Building one starts and writes nothing."""
 
+import base64
 import hashlib
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from cost_models.specs.configuration import Configuration
 from executor import environment, peaks
@@ -48,6 +50,8 @@ class LaunchOptions:
     """What the user says beside the plan and the script."""
 
     directory: Path
+    starter: Literal["torchrun", "deepspeed"] = "torchrun"
+    """What starts the processes of a node."""
     nodes: Nodes = field(default_factory=Nodes)
     measuring: Measuring = field(default_factory=Measuring)
     passed: tuple[str, ...] = ()
@@ -157,6 +161,30 @@ def torchrun_arguments(each: int, nodes: Nodes) -> tuple[str, ...]:
     )
 
 
+def deepspeed_arguments(each: int, nodes: Nodes) -> tuple[str, ...]:
+    """Arguments of DeepSpeed's launcher before the script; the script finds its rank in its environment.
+
+    Raises:
+        PlanRefused: a rendezvous that is no host and port.
+    """
+    world = {f"node-{node}": list(range(each)) for node in range(nodes.count)}
+    told = base64.urlsafe_b64encode(json.dumps(world).encode()).decode()
+    words = (f"--world_info={told}", f"--node_rank={nodes.rank}", "--no_local_rank")
+    if nodes.count == 1:
+        return words
+    host, _, port = str(nodes.rendezvous).rpartition(":")
+    if not host or not port.isdecimal():
+        raise PlanRefused(f"--rendezvous {nodes.rendezvous}: give HOST:PORT of node 0")
+    return (*words, f"--master_addr={host}", f"--master_port={port}")
+
+
+STARTERS: Final = {
+    "torchrun": ("executor.torchrun", torchrun_arguments),
+    "deepspeed": ("executor.deepspeed_launcher", deepspeed_arguments),
+}
+"""Module that is run, and its arguments before the script."""
+
+
 def prepare(plan: Plan, deepspeed_config: str | None, script: Script, options: LaunchOptions, *, cpu: bool) -> Launch:
     """The launch of `script` under `plan`; `deepspeed_config` is None for other back ends.
 
@@ -169,6 +197,7 @@ def prepare(plan: Plan, deepspeed_config: str | None, script: Script, options: L
         raise PlanRefused(f"{script.path}: no such training script")
     directory = options.directory
     config = directory / DEEPSPEED_FILE
+    starter, arguments = STARTERS[options.starter]
     if deepspeed_config is None and any(CONFIG_PLACEHOLDER in argument for argument in script.arguments):
         raise PlanRefused(f"{CONFIG_PLACEHOLDER} stands for nothing: the back end is {configuration.backend.name}")
     written = {} if deepspeed_config is None else {environment.DEEPSPEED_CONFIG: str(config)}
@@ -187,8 +216,8 @@ def prepare(plan: Plan, deepspeed_config: str | None, script: Script, options: L
     }
     return Launch(
         argv=(
-            *(sys.executable, "-m", "executor.torchrun"),
-            *torchrun_arguments(each, options.nodes),
+            *(sys.executable, "-m", starter),
+            *arguments(each, options.nodes),
             str(script.path.resolve()),
             *(argument.replace(CONFIG_PLACEHOLDER, str(config)) for argument in script.arguments),
         ),

@@ -6,7 +6,7 @@ import importlib.metadata
 import statistics
 from typing import Literal
 
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from cost_models.specs.base import Spec
 
@@ -70,13 +70,21 @@ class RankReport(Spec):
     allocated: MemoryPeak | None
     """Peak of live tensors in a step after warm-up; None when the run ended before the measuring step."""
     resident: dict[Phase, MemoryPeak]
+    allocated_by_phase: dict[Phase, MemoryPeak] = Field(default_factory=dict)
+    """Peak of live tensors in each phase, where it costs nothing to know: on a GPU."""
+    device_used: MemoryPeak | None = None
+    """Most that was in use on the GPU, by whatever, when it was looked at."""
+    host: MemoryPeak | None = None
+    """Most host memory that the process held, from its start on."""
+    utilisation: float | None = None
+    """Of the GPU over the last steps; on a CPU, processor time over what the threads of the process had."""
     split: TimeSplit | None = None
     data_wait_seconds: float | None = None
     """Between the end of a step and the start of the next, median."""
     recent_seconds: float | None = None
     """Median of the last few steps."""
-    resident_samples: tuple[int, ...] = ()
-    """What the process held now and then, oldest first, of late. [bytes]"""
+    resident_samples: tuple[tuple[int, int], ...] = ()
+    """Steps done and what the process held then, oldest first, once every tool is done with. [bytes]"""
     celsius: float | None = None
     """Of the GPU."""
     hook_share: float | None = None

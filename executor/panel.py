@@ -83,7 +83,9 @@ def view(plan: "Plan", ranks: Sequence[RankReport], hints: Sequence[Hint]) -> Gr
     assert plan.configuration is not None
     time, memory = plan.prediction.time, plan.prediction.memory
     recent = max((rank.recent_seconds for rank in ranks if rank.recent_seconds), default=None)
-    resident = max((peak.bytes for peak in fullest(ranks).values()), default=None)
+    resident = max((peak.bytes for peak in fullest([rank.resident for rank in ranks]).values()), default=None)
+    busy = min((rank.utilisation for rank in ranks if rank.utilisation is not None), default=None)
+    host = sum(rank.host.bytes for rank in ranks if rank.host) or None
     share = max((rank.split.communication_share for rank in ranks if rank.split), default=None)
     rate = None if recent is None else plan.configuration.global_batch_size / recent
     table = Table(title=Text(f"plan {plan.envelope.id}: step {min(r.steps_done for r in ranks)}"), title_justify="left")
@@ -97,6 +99,8 @@ def view(plan: "Plan", ranks: Sequence[RankReport], hints: Sequence[Hint]) -> Gr
         "headroom", _gib(memory.usable_bytes - memory.reserved.median_bytes),
         _gib(None if resident is None else memory.usable_bytes - resident),
     )  # fmt: skip
+    table.add_row("host RAM", _gib(memory.host_bytes), _gib(host))
+    table.add_row("utilisation", "", _shown(busy, "{:.0%}"))
     losses = [loss for loss in ranks[0].losses if loss is not None]
     table.add_row("loss", "", _shown(losses[-1] if losses else None, "{:.4f}"))
     return Group(table, *(Text(f"hint: {hint.text}") for hint in hints))

@@ -4,12 +4,13 @@ CPU: allocated bytes are the peak of live tensor storages that PyTorch's `MemTra
 (`torch.distributed._tools.mem_tracker`), the analogue of `torch.cuda.max_memory_allocated`. Resident bytes are the
 kernel's high-water mark VmHWM, reset at the start of a phase through `/proc/self/clear_refs` (proc(5)), above the
 resident size before the model was built.
-CUDA: `torch.cuda.max_memory_allocated` and `max_memory_reserved`, and the device's own total minus free.
+CUDA: `torch.cuda.max_memory_allocated` and `max_memory_reserved`, and what the driver says is in use.
 """
 
 import ctypes
 import gc
 import os
+import resource
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ RESIDENT = "VmHWM minus baseline, malloc returning freed blocks"
 RESIDENT_DEFAULT_MALLOC = "VmHWM minus baseline, default malloc"
 CUDA_ALLOCATED = "torch.cuda.max_memory_allocated"
 CUDA_RESERVED = "torch.cuda.max_memory_reserved"
+DEVICE_NVML = "NVML memory used"
+DEVICE_FREE = "cudaMemGetInfo, total minus free"
+HOST = "ru_maxrss"
 
 RETURNING_MALLOC: Final = {
     "MALLOC_MMAP_THRESHOLD_": "65536",
@@ -53,6 +57,12 @@ class Peaks(Protocol):
 
     def now(self) -> int:
         """What is held at present. [bytes]"""
+
+    def device_used(self) -> tuple[int, str] | None:
+        """What the driver says is in use on the device now, and how that was read; None on a CPU. [bytes]"""
+
+    def utilisation(self) -> float | None:
+        """Share of the last moments in which the device was busy, where it tells."""
 
     def celsius(self) -> float | None:
         """Temperature of the device, where it tells."""
@@ -90,6 +100,14 @@ class CpuPeaks:
     def now(self) -> int:
         """Resident size above the baseline. [bytes]"""
         return max(0, _status_bytes("VmRSS") - self.baseline_bytes)
+
+    def device_used(self) -> tuple[int, str] | None:
+        """There is no device beside the host."""
+        return None
+
+    def utilisation(self) -> float | None:
+        """Not asked for: the time of the process tells."""
+        return None
 
     def celsius(self) -> float | None:
         """Not read."""
@@ -129,6 +147,25 @@ class CudaPeaks:
 
         return int(torch.cuda.memory_allocated())
 
+    def device_used(self) -> tuple[int, str] | None:
+        """As nvidia-smi shows it, through nvidia-ml-py; without it, as the runtime tells. [bytes]"""
+        import torch
+
+        try:
+            return int(torch.cuda.device_memory_used()), DEVICE_NVML
+        except (ImportError, AttributeError, RuntimeError):
+            free, total = torch.cuda.mem_get_info()
+            return int(total - free), DEVICE_FREE
+
+    def utilisation(self) -> float | None:
+        """Through nvidia-ml-py; None without it."""
+        import torch
+
+        try:
+            return float(torch.cuda.utilization()) / 100
+        except (ImportError, RuntimeError):
+            return None
+
     def celsius(self) -> float | None:
         """Through nvidia-ml-py; None without it."""
         import torch
@@ -143,6 +180,11 @@ class CudaPeaks:
         import torch
 
         torch.cuda.synchronize()
+
+
+def host_peak() -> int:
+    """Most that this process has held in the host's memory. [bytes]"""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def settle() -> None:

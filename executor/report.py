@@ -1,11 +1,11 @@
 """Predicted against measured: the reports of all processes of a run, joined, beside what the plan foretold."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt
 
 from cost_models.errors import SpecError
 from cost_models.specs.base import Spec
@@ -13,7 +13,7 @@ from executor.environment import FAILURE_FILE
 from executor.files import write_text
 from executor.hints import Thresholds, hints
 from executor.measured import MemoryPeak, Outcome, Phase, RankReport, TimeSplit
-from planner.plan import Plan, Prediction
+from planner.plan import MemoryPrediction, Plan, Prediction
 
 _CAUSES: Final[tuple[Outcome, ...]] = ("out_of_memory", "diverged", "slow", "error", "killed", "ok")
 
@@ -62,6 +62,12 @@ class RunReport(Spec):
     hints: tuple[str, ...] = ()
     resident: dict[Phase, MemoryPeak]
     """By phase, the fullest process."""
+    allocated_by_phase: dict[Phase, MemoryPeak] = Field(default_factory=dict)
+    """The same of live tensors, where every phase is known: on a GPU."""
+    host_bytes: NonNegativeInt | None = None
+    """Most host memory of the processes that reported, together."""
+    utilisation: float | None = None
+    """Of the process that was least busy."""
     adaptations: tuple[str, ...]
     """What this node's run changed of the exported configuration."""
     notes: tuple[str, ...]
@@ -97,7 +103,7 @@ def first_killed(directory: Path) -> tuple[int | None, int | None]:
     """Rank and signal of the process that failed first, where a signal ended it, as the launcher of the node says."""
     try:
         told = json.loads((directory / FAILURE_FILE).read_bytes())
-        rank, code = int(told["rank"]), int(told["exit_code"])
+        rank, code = told["rank"], int(told["exit_code"])
     except (OSError, ValueError, KeyError, TypeError):
         return None, None
     return (rank, -code) if code < 0 else (None, None)
@@ -142,7 +148,10 @@ def join(
         data_wait_seconds=max((r.data_wait_seconds for r in ranks if r.data_wait_seconds is not None), default=None),
         hook_share=max((r.hook_share for r in ranks if r.hook_share is not None), default=None),
         hints=tuple(hint.text for hint in hints(plan, ranks, limits)),
-        resident=fullest(ranks),
+        resident=fullest([rank.resident for rank in ranks]),
+        allocated_by_phase=fullest([rank.allocated_by_phase for rank in ranks]),
+        host_bytes=sum(rank.host.bytes for rank in ranks if rank.host) or None,
+        utilisation=min((rank.utilisation for rank in ranks if rank.utilisation is not None), default=None),
         adaptations=adaptations,
         notes=notes + _notes(ranks),
         versions=ranks[0].versions if ranks else {},
@@ -151,9 +160,10 @@ def join(
 
 
 def compare(prediction: Prediction, ranks: tuple[RankReport, ...]) -> tuple[Comparison, ...]:
-    """Step time, allocated bytes and resident (CPU) or reserved (CUDA) bytes."""
+    """Step time, allocated bytes, resident (CPU) or reserved (CUDA) bytes, and what the driver of a GPU shows."""
     time, memory = prediction.time, prediction.memory
-    resident = fullest(ranks).get("step")
+    resident = fullest([rank.resident for rank in ranks]).get("step")
+    device = max((rank.device_used for rank in ranks if rank.device_used), key=lambda peak: peak.bytes, default=None)
     allocated = max((rank.allocated for rank in ranks if rank.allocated), key=lambda peak: peak.bytes, default=None)
     medians = [rank.times.median_seconds for rank in ranks if rank.times.seconds]
     steps = min((len(rank.times.seconds) for rank in ranks), default=0)
@@ -173,7 +183,15 @@ def compare(prediction: Prediction, ranks: tuple[RankReport, ...]) -> tuple[Comp
             (memory.reserved.median_bytes, (memory.reserved.lower_bytes, memory.reserved.upper_bytes)),
             resident.bytes if resident else None,
         ),
+        *_of_device(memory, device),
     )
+
+
+def _of_device(memory: MemoryPrediction, used: MemoryPeak | None) -> tuple[Comparison, ...]:
+    if used is None:
+        return ()
+    interval = (memory.device.lower_bytes, memory.device.upper_bytes)
+    return (_comparison(("peak_device", "bytes", used.method), (memory.device.median_bytes, interval), used.bytes),)
 
 
 def _comparison(
@@ -193,11 +211,11 @@ def _comparison(
     )
 
 
-def fullest(ranks: Sequence[RankReport]) -> dict[Phase, MemoryPeak]:
+def fullest(ranks: Sequence[Mapping[Phase, MemoryPeak]]) -> dict[Phase, MemoryPeak]:
     """By phase, the peak of the fullest process."""
     found: dict[Phase, MemoryPeak] = {}
-    for rank in ranks:
-        for phase, peak in rank.resident.items():
+    for peaks in ranks:
+        for phase, peak in peaks.items():
             if phase not in found or peak.bytes > found[phase].bytes:
                 found[phase] = peak
     return found

@@ -35,9 +35,9 @@ def measurement(report: RunReport) -> dict[str, Any] | None:
         "versions": {**report.versions, "python": platform.python_version()},
         "notes": _notes(report),
     }
-    for name, quantity in (("peak_allocated_bytes", "peak_allocated"), ("peak_reserved_bytes", "peak_reserved")):
+    for quantity in ("peak_allocated", "peak_reserved", "peak_device"):
         if quantity in figures:
-            body[name] = int(figures[quantity])
+            body[f"{quantity}_bytes"] = int(figures[quantity])
     if report.outcome == "out_of_memory":
         facts = {"requested_bytes": report.requested_bytes, "phase": report.last_phase}
         body |= {key: value for key, value in facts.items() if value is not None}

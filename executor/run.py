@@ -66,8 +66,10 @@ def find_plan(named: Path, service: str | None) -> Plan:
         ServiceAway: the service does not answer.
         ServiceRefused: it knows no such plan.
     """
-    if service is None or named.exists() or named.name != str(named):
+    if named.exists() or named.name != str(named):
         return read_plan(named)
+    if service is None:
+        raise SpecError(f"{named}: no such file; the id of a plan needs --service, the URL of the service that has it")
     return Plan.from_json(client.get_plan(service, named.name))
 
 
@@ -84,7 +86,9 @@ def prepare_run(plan: Plan, script: Script, options: LaunchOptions) -> PreparedR
         raise PlanRefused(f"the plan {plan.envelope.id} states a configuration but no prediction to measure against")
     cpu = plan.pool.device.kind == "cpu"
     config, adaptations = _deepspeed_config(plan, cpu=cpu)
-    require_packages("torch", *(() if config is None else ("deepspeed",)))
+    adapted = configuration_to_run(plan).lora is not None
+    needs_deepspeed = config is not None or options.starter == "deepspeed"
+    require_packages("torch", *(("deepspeed",) if needs_deepspeed else ()), *(("peft",) if adapted else ()))
     launch = prepare(plan, config, script, options, cpu=cpu)
     return PreparedRun(plan=plan, launch=launch, adaptations=adaptations, limits=options.limits, notes=notes)
 

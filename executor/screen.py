@@ -34,6 +34,11 @@ def show_report(report: RunReport, console: Console) -> None:
         console.print(f"one profiled step of {report.split.step_seconds:.3f} s: {shown}", soft_wrap=True)
     if report.data_wait_seconds is not None and report.hook_share is not None:
         console.print(f"between steps {report.data_wait_seconds:.4f} s; in the hooks {report.hook_share:.2%} of a step")
+    phases = ", ".join(f"{phase} {peak.bytes / GIB:.3f} GiB" for phase, peak in report.resident.items())
+    if phases:
+        busy = "" if report.utilisation is None else f"; utilisation {report.utilisation:.0%}"
+        host = "" if report.host_bytes is None else f"; host RAM {report.host_bytes / GIB:.3f} GiB"
+        console.print(f"peak by phase: {phases}{host}{busy}", markup=False, soft_wrap=True)
     for hint in report.hints:
         console.print(f"hint: {hint}", markup=False, soft_wrap=True)
     for note in (*report.adaptations, *report.notes):

@@ -12,6 +12,7 @@ from cost_models.memory import eager, megatron
 from cost_models.memory.activations import FULL, NONE, SELECTIVE, Moment, boundary_bytes, saved_bytes
 from cost_models.memory.overheads import gathering, kept_gathered
 from cost_models.memory.pieces import Pieces
+from cost_models.memory.reductions import between_cpus, layer_reduction, scatters
 from cost_models.memory.setting import Setting, Terms, larger, merged, once, total
 from cost_models.memory.sharding import local
 from cost_models.memory.states import cast_bytes
@@ -49,6 +50,8 @@ def largest_terms(pieces: Pieces, mode: int, *, first: bool) -> Terms:
                 neighbour = _layer_above if first else _layer_before
                 one = larger(one, merged(one, neighbour(pieces, kind, mode)))
             candidate = merged(kept, one)
+            if style == EAGER and between_cpus(pieces.setting):
+                candidate = _or_reduced(candidate, pieces, layer_reduction(pieces, kind, mode, first=first))
             best = larger(best, candidate) if best else candidate
         both.append(best)
     return pieces.both(both[EAGER], both[MEGATRON])
@@ -65,9 +68,18 @@ def peak_bytes(pieces: Pieces, mode: int, *, first: bool) -> Any:
                 neighbour = _layer_above if first else _layer_before
                 peak = peak + np.maximum(total(neighbour(pieces, kind, mode)), 0.0)
             peak = peak + total(_kept_again(pieces, kind, mode, style, first=first))
+            if style == EAGER and between_cpus(pieces.setting):
+                reduced = total(layer_reduction(pieces, kind, mode, first=first))
+                peak = choose(scatters(pieces.setting) > 0, np.maximum(peak, reduced), peak)
             best = peak if best is None else np.maximum(best, peak)
         peaks.append(0.0 if best is None else best)
     return pieces.chosen(peaks[EAGER], peaks[MEGATRON])
+
+
+def _or_reduced(moment: Terms, pieces: Pieces, reduced: Terms) -> Terms:
+    fuller = (scatters(pieces.setting) > 0) & (total(reduced) > total(moment))
+    names = dict.fromkeys([*moment, *reduced])
+    return {name: choose(fuller, reduced.get(name, 0.0), moment.get(name, 0.0)) for name in names}
 
 
 @once
@@ -155,7 +167,8 @@ def _layer_before(pieces: Pieces, kind: int, mode: int) -> Terms:
     """What changes when the last layer is done and the one before it is in backward, under full sharding. [bytes]
 
     The last layer's activations are gone, its gradients are sharded, its reduction is in flight and the next layer
-    is prefetched. Without full sharding this lies between the first and the last layer and is left out.
+    is prefetched; where all layers are kept gathered, the last no longer is. Without full sharding this lies between
+    the first and the last layer and is left out.
     """
     setting, held = pieces.setting, pieces.layers[kind]
     root = gathering(setting, "root_group")
@@ -163,7 +176,7 @@ def _layer_before(pieces: Pieces, kind: int, mode: int) -> Terms:
     freed = boundary_bytes(setting) if mode == FULL else saved_bytes(pieces.saved[kind][EAGER], mode) * setting.tokens
     return {
         "recompute_boundary" if mode == FULL else "activations": -root * freed,
-        "live_parameters": root * (1.0 - kept_gathered(setting)) * pieces.gathered_layers[kind],
+        "live_parameters": root * (1.0 - 2.0 * kept_gathered(setting)) * pieces.gathered_layers[kind],
         "buckets": root * _reduced_at_once(setting) * (held.trained + held.expert),
         "gradients": root * fresh * pieces.layer_states[kind].gradients["gradients"],
     }
@@ -173,15 +186,14 @@ def _layer_before(pieces: Pieces, kind: int, mode: int) -> Terms:
 def _layer_above(pieces: Pieces, kind: int, mode: int) -> Terms:
     """What is different when the second layer is in backward instead of the first, under full sharding. [bytes]
 
-    The first layer is prefetched, its activations are alive and the second's gradients are not yet sharded.
+    The first layer is gathered, ahead or still, its activations are alive and the second's gradients are not yet
+    sharded.
     """
     before = _layer_before(pieces, kind, mode)
     several = pieces.setting.model.num_hidden_layers > pieces.setting.column("pipeline_parallel")
-    return {
-        name: choose(several, value if name == "live_parameters" else -value, 0.0)
-        for name, value in before.items()
-        if name != "buckets"
-    }
+    terms = {name: -value for name, value in before.items() if name not in ("buckets", "live_parameters")}
+    terms["live_parameters"] = gathering(pieces.setting, "root_group") * pieces.gathered_layers[kind]
+    return {name: choose(several, value, 0.0) for name, value in terms.items()}
 
 
 @once

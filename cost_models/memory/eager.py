@@ -256,8 +256,9 @@ def forward_bytes(setting: Setting, kind: LayerKind, *, keeps: bool) -> Any:
     found: Any = 0.0
     for mask, variant in _variants(setting, kind):
         layer = layer_written(setting.model, kind, variant)
-        sizes = layer.excess if keeps else layer.forward
-        largest = max(float(np.asarray(_bytes(setting, size))) for size in sizes)
+        largest: Any = 0.0
+        for size in layer.excess if keeps else layer.forward:
+            largest = np.maximum(largest, _bytes(setting, size))
         found = choose(mask, largest, found)
     return found
 

@@ -28,7 +28,8 @@ from cost_models.memory.overheads import (
     kept_gathered,
 )
 from cost_models.memory.pieces import WITH_EMBEDDING, WITH_HEAD, Pieces
-from cost_models.memory.setting import Setting, Terms, merged, once, scaled
+from cost_models.memory.reductions import allreduced_bytes, bucket_copies, root_reduction
+from cost_models.memory.setting import Setting, Terms, larger, merged, once, scaled
 from cost_models.memory.sharding import local
 from cost_models.memory.states import States, cast_bytes
 from cost_models.memory.writing import fused_with
@@ -130,8 +131,10 @@ def constant_terms(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     if instant == LOSS:
         during = np.maximum(during, buckets_linger(setting))
     if instant in (BACKWARD_FIRST, END_OF_BACKWARD):
-        during = during + keeps_buckets(setting) * setting.fact("scatter_copies")
+        during = during + bucket_copies(pieces, ended=instant == END_OF_BACKWARD)
     parts.append({"buckets": during * pieces.buckets})
+    if instant == END_OF_BACKWARD:
+        parts.append({"buckets": allreduced_bytes(pieces)})
     if instant in (LOSS, BACKWARD_LAST, BACKWARD_FIRST, END_OF_BACKWARD):
         parts.append({"dummy_weight_gradients": _dummy_gradient(pieces)})
     parts.append(option_terms(setting, pieces.whole, INSTANTS[instant].phase))
@@ -149,6 +152,7 @@ def _end_gradients(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     setting = pieces.setting
     embedding, head = pieces.ends(stage_class)
     terms: Terms = {}
+    met: Any = 0.0
     if embedding is not None:
         before = (BACKWARD_FIRST,) if instant == BACKWARD_FIRST else ()
         at = LOSS if before else instant
@@ -163,8 +167,10 @@ def _end_gradients(pieces: Pieces, stage_class: int, instant: int) -> Terms:
         copies = {BACKWARD_LAST: 1.0, BACKWARD_FIRST: 1.0, END_OF_BACKWARD: 2.0}.get(instant, 0.0)
         size = choose(gathering(setting, "root_group") > 0, setting.compute, setting.layout("weight"))
         table = embedding_weights(setting.model)[:1] if setting.adapters is None else ()
-        unsharded = size * local(setting, table) * choose(setting.eager, copies, 0.0)
-        terms = merged(terms, {"gradients": unsharded})
+        met = size * local(setting, table) * choose(setting.eager, copies, 0.0)
+        terms = merged(terms, {"gradients": met})
+    if instant == END_OF_BACKWARD:
+        terms["buckets"] = np.maximum(root_reduction(pieces, stage_class) - met, 0.0)  # whichever holds more
     return terms
 
 
@@ -174,13 +180,33 @@ def _gathered(pieces: Pieces, stage_class: int, instant: int) -> Terms:
     if instant not in (*_COMPUTING, END_OF_BACKWARD, EVALUATION):
         return {}
     if instant == END_OF_BACKWARD:
-        return {"live_parameters": pieces.gathered_budget}
+        return {"live_parameters": _budget_left(pieces, stage_class, instant)}
     root = gathering(setting, "root_group")
-    terms = {"live_parameters": root * pieces.gathered_ends(stage_class) + pieces.gathered_budget}
+    terms = {"live_parameters": root * pieces.gathered_ends(stage_class) + _budget_left(pieces, stage_class, instant)}
     if instant in (BACKWARD_LAST, BACKWARD_FIRST):
         trained = pieces.head(stage_class).trained if stage_class in WITH_HEAD else 0.0
         terms["gradients"] = root * (setting.compute * trained)
     return terms
+
+
+def _budget_left(pieces: Pieces, stage_class: int, instant: int) -> Any:
+    """Of the budget of gathered weights what is in use still: backward drops each when it is done with it. [bytes]
+
+    Source: deepspeed `runtime/zero/partitioned_param_coordinator.py`, release_sub_module.
+    """
+    setting = pieces.setting
+    embedding = pieces.embedding.base if stage_class in WITH_EMBEDDING else 0.0
+    head = pieces.head(stage_class).base if stage_class in WITH_HEAD else 0.0
+    whole = pieces.partitioned
+    rest = {
+        BACKWARD_LAST: whole - head,
+        BACKWARD_FIRST: embedding + pieces.largest_layer / setting.compute,
+        END_OF_BACKWARD: embedding,
+    }.get(instant, whole)
+    size = gathering(setting, "budget") * setting.compute * rest
+    # Where not all fits in the budget, backward gathers again, in messages that outlive their use.
+    again = choose(pieces.gathered_budget < setting.compute * whole, pieces.prefetched, 0.0)
+    return np.minimum(pieces.gathered_budget, size) + (again if instant == BACKWARD_LAST else 0.0)
 
 
 @once
@@ -273,11 +299,8 @@ def _loss_working(pieces: Pieces, stage_class: int, mode: int) -> Terms:
         weight = setting.vocabulary * (setting.model.embedding_projection or setting.model.hidden_size)
         trained = 1.0 if setting.adapters is None else 0.0
         expanded = setting.fact("quantized_head") * setting.compute * weight if setting.quantized else 0.0
-        terms |= {
-            **loss_terms(setting),
-            "dequantized_weights": expanded,
-            "weight_casts": trained * setting.layout("cast") * weight,
-        }
+        head = {"dequantized_weights": expanded, "weight_casts": trained * setting.layout("cast") * weight}
+        terms = merged(terms, larger(loss_terms(setting), _before_head(pieces, mode)), head)
     else:
         output = setting.activation * setting.model.hidden_size * setting.tokens / setting.sequence_shards
         terms["backward_working_set"] = output
@@ -286,6 +309,18 @@ def _loss_working(pieces: Pieces, stage_class: int, mode: int) -> Terms:
     if stage_class in WITH_EMBEDDING and mode == NONE:
         terms["activations"] = -_unneeded_first_norm(setting)
     return terms
+
+
+def _before_head(pieces: Pieces, mode: int) -> Terms:
+    """The last layer's forward or the final norm, while the message that the head was gathered in is still there."""
+    setting = pieces.setting
+    messages = gathering(setting, "budget")
+    if not somewhere(messages):
+        return {}
+    largest: Any = eager.head_kept(setting)
+    for kind in setting.kinds:
+        largest = np.maximum(largest, eager.forward_bytes(setting, kind, keeps=mode != FULL))
+    return {"live_parameters": pieces.prefetched, "head_activations": messages * largest * setting.tokens}
 
 
 @once

@@ -49,6 +49,15 @@ def budget_bytes(setting: Setting, layers: tuple[Held, ...], whole: Array) -> An
     return gathering(setting, "budget") * setting.compute * budget_parameters(setting, layers, whole)
 
 
+def prefetched_bytes(setting: Setting, whole: Array) -> Any:
+    """The message that several weights are gathered in at once, which lives on beside them until the last is used.
+
+    Source: deepspeed `runtime/zero/partition_parameters.py`, _all_gather_dtype and AllGatherCoalescedHandle.wait;
+    `runtime/zero/partitioned_param_coordinator.py`, __inflight_param_registry. [bytes]
+    """
+    return gathering(setting, "budget") * setting.compute * np.minimum(setting.fact("prefetch_parameters"), whole)
+
+
 def small_bytes(setting: Setting, held: Held) -> Any:
     """Small tensors that stay whole on every rank. [bytes]"""
     return gathering(setting, "budget") * setting.compute * held.small

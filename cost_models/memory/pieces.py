@@ -10,7 +10,14 @@ from cost_models.arrays import choose, somewhere
 from cost_models.calibration import Calibration
 from cost_models.memory import eager, megatron
 from cost_models.memory.activations import Saved
-from cost_models.memory.overheads import bucket_bytes, budget_bytes, gathered_bytes, small_bytes, workspace_terms
+from cost_models.memory.overheads import (
+    bucket_bytes,
+    budget_bytes,
+    gathered_bytes,
+    prefetched_bytes,
+    small_bytes,
+    workspace_terms,
+)
 from cost_models.memory.setting import Setting, Terms, once
 from cost_models.memory.sharding import Held, embedding_held, head_held, layer_held
 from cost_models.memory.states import States, states
@@ -120,9 +127,21 @@ class Pieces:
         return tuple(gathered_bytes(self.setting, held) for held in self.layers)
 
     @cached_property
+    def partitioned(self) -> Any:
+        """Those of `whole` in tensors that are large enough to be partitioned. [parameters]"""
+        counts = self.setting.layer_counts
+        small = sum((c * h.small for c, h in zip(counts, self.layers, strict=True)), np.zeros_like(self.setting.tensor))
+        return self.whole - small / self.setting.strategy.pipeline_parallel
+
+    @cached_property
     def gathered_budget(self) -> Any:
-        """Gathered weights of a back end that keeps a budget of them. [bytes]"""
-        return budget_bytes(self.setting, self.layers, self.whole)
+        """Gathered weights of a back end that keeps a budget of them, small ones apart. [bytes]"""
+        return budget_bytes(self.setting, self.layers, self.partitioned)
+
+    @cached_property
+    def prefetched(self) -> Any:
+        """A message of gathered weights that is still there beside them. [bytes]"""
+        return prefetched_bytes(self.setting, self.partitioned)
 
     @once
     def gathered_ends(self, stage_class: int) -> Any:

@@ -22,7 +22,6 @@ from cost_models.memory.events import LayerEvents, layer_events
 from cost_models.memory.logits import held_outputs, loss_terms
 from cost_models.memory.options import facts_of
 from cost_models.memory.overheads import (
-    budget_bytes,
     gathered_bytes,
     gathering,
     keeps_buckets,
@@ -126,7 +125,7 @@ class Stage:
             self._take(float(size))
         if float(keeps_buckets(self.setting)) > 0:
             self._take(self.buckets)
-        self._take(float(np.asarray(budget_bytes(self.setting, self.pieces.layers, self.pieces.whole))))
+        self._take(float(np.asarray(self.pieces.gathered_budget)))
         if self.persistent:
             self._take(sum(float(total(unit.states.gradients)) for unit in self.units))
         if bool(self.setting.says("states_created", "initialization")):

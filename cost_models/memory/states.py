@@ -97,11 +97,23 @@ def optimizer_bytes(setting: Setting, held: Held) -> Terms:
         adapter = matrix * _adapter_bytes(setting, "state") + fixed
         module = other * setting.module("module_layout", "state") + fixed
         return {"optimizer_states": (adapter * held.adapter + module * held.module) / shared}
-    state, master = setting.layout("state"), setting.layout("master")
+    state, master = setting.layout("state"), setting.layout("master") + _copied_master(setting)
     per_parameter = master + fixed + matrix * state
     result = per_parameter * (held.trained / shared + held.expert / expert)
     result = result + (other - matrix) * state * held.other / shared
     return {"optimizer_states": result + factored * 4.0 * held.factors / shared}
+
+
+@once
+def _copied_master(setting: Setting) -> Any:
+    """A copy of fp32 weights beside them: a sharded optimizer updates one whatever the weights are in.
+
+    ZeRO-3 means to do without one on the optimizer's device, but compares that device with the name of one.
+    Source: deepspeed `runtime/zero/stage_1_and_2.py`, single_partition_of_fp32_groups; `runtime/zero/stage3.py`,
+    _create_fp32_partitions (0.19.8). [bytes per parameter]
+    """
+    sharded = setting.column("zero_stage") >= setting.fact("optimizer_sharded_from")
+    return choose(sharded, setting.layout("copied_master"), 0.0)
 
 
 def step_bytes(setting: Setting, held: Held) -> Terms:
@@ -111,8 +123,25 @@ def step_bytes(setting: Setting, held: Held) -> Terms:
     copies = setting.fact("step_parameter_copies")
     if setting.adapters is not None:
         return {"step_temporaries": copies * _adapter_bytes(setting, "weight") * held.adapter / shared}
-    size = copies * setting.layout("weight") + setting.layout("step_gradient") * _in_one_step(setting)
+    gradient = setting.layout("step_gradient") + _flattened_for_step(setting)
+    size = copies * setting.layout("weight") + gradient * _in_one_step(setting)
     return {"step_temporaries": size * (held.trained / shared + held.expert / expert)}
+
+
+@once
+def _flattened_for_step(setting: Setting) -> Any:
+    """Flat copies that a step makes of its gradients: of the shard before it is cast, of whole ones after it.
+
+    On a CPU the optimizer is torch's, for which DeepSpeed casts without flattening. [bytes per parameter]
+
+    Source: deepspeed `runtime/zero/stage_1_and_2.py`, step; `runtime/zero/stage3.py`,
+    _prepare_fp32_grad_for_sub_group; `runtime/fp16/fused_optimizer.py` and `unfused_optimizer.py`, step.
+    """
+    sharded = setting.column("zero_stage") >= setting.fact("optimizer_sharded_from")
+    device = choose(setting.fact("flattened_casts") > 0, setting.layout("step_gradient"), 0.0)
+    whole = 0.0 if setting.job.device.kind == "cpu" else device
+    flat = choose(setting.offloads_gradients, 0.0, setting.fact("flattened_gradients") * setting.layout("gradient"))
+    return choose(sharded, flat, whole)
 
 
 @once

@@ -21,6 +21,8 @@ class ParameterLayout(Spec):
     """As accumulated."""
     master: NonNegativeFloat = 0
     """High-precision copy the optimizer updates; 0 where the weight itself is updated."""
+    copied_master: NonNegativeFloat = 0
+    """A further copy of the weights' shard, which the optimizer updates where it is sharded."""
     state: NonNegativeFloat
     """One optimizer state element."""
     compute: NonNegativeFloat = 2
@@ -130,8 +132,15 @@ class FrameworkFacts(Spec):
     """Reduce buckets where weights are sharded, alive from initialisation on; 0: as `bucket_copies`."""
     scatter_copies: NonNegativeFloat = 0
     """Flat copies of a bucket while it is reduce-scattered, where weights are sharded."""
+    gloo_scatter_copies: NonNegativeFloat = 0
+    """Copies of its input that a reduce-scatter makes between processes on CPUs."""
     flattened_gradients: NonNegativeFloat = 0
-    """Further copies of a rank's gradient shard at the end of backward, where gradients are sharded and weights not."""
+    """Further copies of a rank's gradient shard: at the end of backward, where gradients are sharded and weights not,
+    and flat for the optimizer's step, where that is sharded."""
+    flattened_casts: bool = False
+    """Whether the copies of gradients for a step that is not sharded are flattened once more."""
+    allreduced_parameters: NonNegativeInt = 0
+    """Most gradients that are copied flat to be all-reduced where no state is sharded. [parameters]"""
     gradients_persist_sharded: bool = False
     """Gradient partitions exist from initialisation on where weights are sharded."""
     gradient_bucket_copies: NonNegativeFloat = 0

@@ -3,6 +3,7 @@
     choice            which wrappers a configuration means, without torch
     trainer           the protocol; ranks, meshes, optimizers, loss
     llama             how models laid out as Hugging Face's Llama split into blocks, shards and stages
+    lora              adapters beside frozen weights, by peft
     ddp, fsdp, pipeline, tensor_parallel         torch
     deepspeed, deepspeed_pipeline                DeepSpeed
 
@@ -41,6 +42,10 @@ def wrap(
         PlanRefused: the back end here does not run the configuration.
     """
     name = wrapper(configuration)
+    if configuration.lora is not None:
+        from executor.backends.lora import adapt
+
+        adapt(model, configuration)
     if name in {"deepspeed", "deepspeed_pipeline"}:
         assert deepspeed_config is not None
         if name == "deepspeed":

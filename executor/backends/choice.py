@@ -41,8 +41,8 @@ def check_trained(configuration: Configuration) -> None:
     refused = {
         f"context_parallel {c.context_parallel}": c.context_parallel > 1,
         f"expert_parallel {c.expert_parallel}": c.expert_parallel > 1,
-        "lora": c.lora is not None,
-        "selective recompute": any(s.recompute.selective for s in c.stages),
+        "lora over tensor-parallel ranks or stages": c.lora is not None and c.tensor_parallel * c.pipeline_parallel > 1,
+        "selective recompute over stages": c.pipeline_parallel > 1 and any(s.recompute.selective for s in c.stages),
         "full recompute by intervals": any(s.recompute.full and s.recompute.interval > 1 for s in c.stages),
         "activation_offload": c.activation_offload,
         f"cross_entropy {c.cross_entropy}": c.cross_entropy != "eager",
@@ -75,6 +75,8 @@ def described(configuration: Configuration) -> tuple[str, ...]:
     c = configuration
     name = wrapper(c)
     lines = []
+    if c.lora is not None:
+        lines.append(f"adapters of rank {c.lora.rank} by peft")
     if name == "ddp":
         lines.append(f"DistributedDataParallel over {c.data_parallel} processes")
         if c.gradient_compression != "none":

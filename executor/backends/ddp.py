@@ -6,6 +6,7 @@ from typing import Any
 from cost_models.specs.configuration import Configuration
 from executor.backends import llama
 from executor.backends.compression import compress
+from executor.backends.lora import trained
 from executor.backends.trainer import TorchState, data_rank, local_device, optimizer
 
 
@@ -20,12 +21,13 @@ class DdpTrainer(TorchState):
         self.device = local_device()
         self.data_rank = data_rank(c, torch.distributed.get_rank())
         self._micro_batch_size = c.micro_batch_size
-        self._dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(c.precision)
+        # Beside adapters the frozen weights are in the compute dtype themselves.
+        self._dtype = None if c.lora else {"bf16": torch.bfloat16, "fp16": torch.float16}.get(c.precision)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=c.precision == "fp16")
-        llama.recompute_blocks(llama.blocks(model), c.stages[0].recompute.full)
+        llama.recompute_blocks(llama.blocks(model), c.stages[0].recompute.full, c.stages[0].recompute.selective)
         self._model = torch.nn.parallel.DistributedDataParallel(model.to(self.device))
         self.compressor = compress(self._model, c.gradient_compression)
-        self._optimizer = optimizer(c, model.parameters(), learning_rate)
+        self._optimizer = optimizer(c, trained(model), learning_rate)
 
     def step(self, tokens: Any) -> Any:
         """Accumulate over micro-batches, reduce once, then update."""

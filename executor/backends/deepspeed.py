@@ -5,6 +5,7 @@ from typing import Any
 
 from cost_models.specs.configuration import Configuration
 from executor.backends import llama
+from executor.backends.lora import trained
 from executor.backends.trainer import data_rank
 
 
@@ -30,8 +31,9 @@ class EngineTrainer(EngineState):
         import deepspeed
         import torch
 
-        llama.recompute_blocks(llama.blocks(model), configuration.stages[0].recompute.full)
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+        recompute = configuration.stages[0].recompute
+        llama.recompute_blocks(llama.blocks(model), recompute.full, recompute.selective)
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=trained(model), config=config)
         for group in engine.optimizer.param_groups:
             group["lr"] = learning_rate
         self._engine, self.device = engine, engine.device

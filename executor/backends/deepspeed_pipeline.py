@@ -12,7 +12,7 @@ class PipelineEngineTrainer(EngineState):
     """`PipelineEngine.train_batch`."""
 
     def __init__(self, model: Any, configuration: Configuration, learning_rate: float, config: dict[str, Any]) -> None:
-        """Lay the model out as a list of layers, of which the engine keeps its own.
+        """Lay the model out as a list of layers, of which the engine makes its own.
 
         Raises:
             PlanRefused: tied embeddings.
@@ -46,18 +46,27 @@ class PipelineEngineTrainer(EngineState):
 
 
 def layer_list(model: Any) -> tuple[list[Any], str]:
-    """Embedding, blocks, norm with head; and the name of the blocks' class."""
+    """Embedding, blocks, norm with head, each made where it is kept; and the name of the blocks' class."""
     import torch
+    from deepspeed.pipe import LayerSpec
+
+    inner, device = model.model, torch.device("cpu")  # the engine moves what it has built
 
     class Block(torch.nn.Module):  # type: ignore[misc]  # torch's types are not followed
-        def __init__(self, layer: Any) -> None:
+        def __init__(self, index: int) -> None:
             super().__init__()
-            self.layer = layer
-            self.rotary_emb = model.model.rotary_emb
+            self.layer = llama.blocks(model)[index]
+            self.rotary_emb = type(inner.rotary_emb)(model.config)
+            llama.materialise(self, model, device)
 
         def forward(self, hidden: Any) -> Any:
             """One layer."""
             return llama.run_block(self.layer, self.rotary_emb, hidden, hidden.shape[1])
 
-    head = torch.nn.Sequential(model.model.norm, model.lm_head)
-    return [model.model.embed_tokens, *map(Block, llama.blocks(model)), head], Block.__name__
+    class Ends(torch.nn.Sequential):  # type: ignore[misc]  # torch's types are not followed
+        def __init__(self, *parts: Any) -> None:
+            super().__init__(*parts)
+            llama.materialise(self, model, device)
+
+    blocks = [LayerSpec(Block, index) for index in range(len(llama.blocks(model)))]
+    return [LayerSpec(Ends, inner.embed_tokens), *blocks, LayerSpec(Ends, inner.norm, model.lm_head)], Block.__name__

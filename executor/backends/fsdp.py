@@ -4,6 +4,7 @@ from typing import Any
 
 from cost_models.specs.configuration import Configuration
 from executor.backends import llama
+from executor.backends.lora import trained
 from executor.backends.tensor_parallel import parallelize
 from executor.backends.trainer import TorchState, data_rank, device_mesh, local_device, optimizer
 
@@ -18,12 +19,12 @@ def shard(module: Any, layers: Any, mesh: Any, configuration: Configuration) -> 
     reduce = torch.bfloat16 if c.gradient_compression == "bf16" else torch.float32
     settings: dict[str, Any] = {
         "mesh": mesh,
-        "reshard_after_forward": c.zero_stage == 3,
         "mp_policy": MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=reduce),
         "offload_policy": CPUOffloadPolicy() if c.parameter_offload else OffloadPolicy(),
     }
     for layer in layers:
-        fully_shard(layer, **settings)
+        fully_shard(layer, reshard_after_forward=c.zero_stage == 3, **settings)
+    # What is left over stays gathered until backward, which begins with it: fully_shard's own default for a root.
     fully_shard(module, **settings)
 
 
@@ -39,7 +40,8 @@ class FsdpTrainer(TorchState):
         self._micro_batch_size = configuration.micro_batch_size
         mesh = device_mesh(configuration, self.device)
         model.to(self.device)
-        llama.recompute_blocks(llama.blocks(model), configuration.stages[0].recompute.full)
+        recompute = configuration.stages[0].recompute
+        llama.recompute_blocks(llama.blocks(model), recompute.full, recompute.selective)
         if configuration.tensor_parallel > 1:
             sequence_parallel = configuration.sequence_parallel
             layers = llama.blocks(model)
@@ -47,7 +49,7 @@ class FsdpTrainer(TorchState):
             llama.tie_again(model)
         shard(model, llama.blocks(model), mesh["dp"], configuration)
         self._model = model
-        self._optimizer = optimizer(configuration, model.parameters(), learning_rate)
+        self._optimizer = optimizer(configuration, trained(model), learning_rate)
 
     def step(self, tokens: Any) -> Any:
         """Accumulate over micro-batches, then update."""

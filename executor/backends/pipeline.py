@@ -16,7 +16,7 @@ class PipelineTrainer:
     """1F1B, interleaved with several stages a process; GPipe where micro-batches are fewer than stages."""
 
     def __init__(self, model: Any, configuration: Configuration, learning_rate: float) -> None:
-        """Keep this process' stages of the model.
+        """Keep this process' stages of the model, which may be on the meta device.
 
         Raises:
             PlanRefused: tied embeddings.
@@ -39,7 +39,7 @@ class PipelineTrainer:
         for index, (first, last, recomputed) in enumerate(chunks(c)):
             if index % c.pipeline_parallel != mine:
                 continue
-            module = llama.stage_module(model, first, last).to(self.device)
+            module = llama.materialise(llama.stage_module(model, first, last), model, self.device)
             llama.recompute_blocks(module.layers, recomputed)
             if c.tensor_parallel > 1:
                 parallelize(module, module.layers, model.config, mesh["tp"], inner="", sequence_parallel=False)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.specs.configuration import Configuration
-from executor.backends import start, wrap
+from executor.backends import llama, start, wrap
 from executor.backends.choice import check_trained
 from executor.checkpoints import Keeper
 from executor.environment import DEEPSPEED_CONFIG, PLAN
@@ -54,6 +54,8 @@ def main() -> None:
     document = json.loads(Path(os.environ[PLAN]).read_text(encoding="utf-8"))
     plan, request = Configuration.model_validate(document["configuration"]), document["request"]
     check_trained(plan)
+    if request["training"].get("method") == "qlora":
+        raise SystemExit("this script trains adapters beside weights of 16 or 32 bits; the plan's are of 4")
     length = options.sequence_length or request["training"]["sequence_length"]
     written = os.environ.get(DEEPSPEED_CONFIG)
     settings = json.loads(Path(written).read_text(encoding="utf-8")) if written else None
@@ -78,7 +80,9 @@ def main() -> None:
             run.record_loss(average(loss))
             if torch.distributed.get_rank() == 0:
                 print(f"step {index + 1} loss {run.losses[-1]:.6f}", flush=True)
-            keeper.keep(trainer, index + 1)
+            if keeper.due(index + 1):
+                with run.phase("save"):
+                    keeper.keep(trainer, index + 1)
     torch.distributed.destroy_process_group()
 
 
@@ -95,14 +99,20 @@ def shape(options: argparse.Namespace, planned: dict[str, Any]) -> dict[str, Any
 
 
 def build(plan: Configuration, sizes: dict[str, Any], sequence_length: int) -> Any:
-    """A Llama of those sizes with the plan's attention."""
+    """A Llama of those sizes with the plan's attention; for a pipeline its shape alone, as stages are made from it."""
+    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     attention = "eager" if plan.attention == "eager" else "sdpa"
     config = LlamaConfig(
         **sizes, max_position_embeddings=sequence_length, use_cache=False, attn_implementation=attention
     )
-    return LlamaForCausalLM(config).train()
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).train()
+    if plan.pipeline_parallel == 1:
+        llama.materialise(model, model, torch.device("cpu"))
+        llama.tie_again(model)
+    return model
 
 
 def synthetic(plan: Configuration, data_rank: int, sequence_length: int) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cost_models.specs.configuration import Configuration
 from executor.backends import start, wrap
+from executor.backends.lora import adapt, trained
 from executor.examples.train_llama import average, build, synthetic
 
 SIZES = {
@@ -41,13 +42,16 @@ def reference(configuration: Configuration, tied: bool, steps: int = STEPS) -> l
     alone = configuration.model_copy(
         update={
             "data_parallel": 1,
+            "pipeline_parallel": 1,
             "micro_batch_size": configuration.global_batch_size,
             "gradient_accumulation_steps": 1,
         }
     )
     torch.manual_seed(0)
     model = build(alone, {**SIZES, "tie_word_embeddings": tied}, LENGTH)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    if alone.lora is not None:
+        adapt(model, alone)
+    optimizer = torch.optim.AdamW(trained(model), lr=LEARNING_RATE)
     batches, losses = synthetic(alone, 0, LENGTH), []
     for _ in range(steps):
         tokens = next(batches)

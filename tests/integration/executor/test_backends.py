@@ -35,6 +35,8 @@ FSDP: dict[str, Any] = {"backend": {"name": "fsdp"}, "zero_stage": 3}
 DDP: dict[str, Any] = {"backend": {"name": "ddp"}}
 TWO_STAGES: dict[str, Any] = {"pipeline_parallel": 2, "stages": [{"layers": 2, "recompute": {"none": 2}}] * 2}
 RECOMPUTED: dict[str, Any] = {"stages": [{"layers": 4, "recompute": {"full": 3, "none": 1}}]}
+SELECTIVE: dict[str, Any] = {"stages": [{"layers": 4, "recompute": {"full": 1, "selective": 2, "none": 1}}]}
+LORA: dict[str, Any] = {"lora": {"rank": 8, "train_embeddings": True}}
 DEEPSPEED: dict[str, Any] = {"backend": {"name": "deepspeed"}}
 
 ON_TWO: dict[str, dict[str, Any]] = {
@@ -42,6 +44,9 @@ ON_TWO: dict[str, dict[str, Any]] = {
     "ddp bf16": {**DDP, "data_parallel": 2, "precision": "bf16"},
     "ddp bf16 hook": {**DDP, "data_parallel": 2, "gradient_compression": "bf16"},
     "ddp powersgd": {**DDP, "data_parallel": 2, "gradient_compression": "powersgd"},
+    "ddp lora": {**DDP, **LORA, "data_parallel": 2},
+    "ddp selective": {**DDP, **SELECTIVE, "data_parallel": 2},
+    "fsdp lora": {**FSDP, **LORA, **SELECTIVE, "data_parallel": 2},
     "fsdp zero-3 recompute": {**FSDP, **RECOMPUTED, "data_parallel": 2},
     "fsdp zero-2 bf16": {**FSDP, "data_parallel": 2, "zero_stage": 2, "precision": "bf16"},
     "tensor parallel": {**FSDP, "tensor_parallel": 2},
@@ -61,6 +66,7 @@ ON_FOUR: dict[str, dict[str, Any]] = {
 DEEPSPEED_ON_TWO: dict[str, dict[str, Any]] = {
     "zero-1": {**DEEPSPEED, "data_parallel": 2, "zero_stage": 1},
     "zero-3 recompute": {**DEEPSPEED, **RECOMPUTED, "data_parallel": 2, "zero_stage": 3},
+    "zero-2 lora": {**DEEPSPEED, **LORA, **SELECTIVE, "data_parallel": 2, "zero_stage": 2},
     "pipeline module": {**DEEPSPEED, **TWO_STAGES, "gradient_accumulation_steps": 4},
     "autotp": {**DEEPSPEED, "tensor_parallel": 2},
 }

@@ -1,4 +1,4 @@
-"""Real torchrun workers: they end with the launcher, however it ends."""
+"""Real workers of torchrun and of DeepSpeed's launcher: they end with the launcher, however it ends."""
 
 import os
 import signal
@@ -27,18 +27,23 @@ LAUNCHER = """
 import os, sys
 from pathlib import Path
 from executor.processes import run_group
-arguments = ["--standalone", "--nproc-per-node", "2", "worker.py"]
-run_group([sys.executable, "-m", "executor.torchrun", *arguments], dict(os.environ), Path("."), sys.stderr)
+from executor.launch import Nodes, STARTERS
+module, arguments = STARTERS[sys.argv[1]]
+command = [sys.executable, "-m", module, *arguments(2, Nodes()), "worker.py"]
+run_group(command, dict(os.environ), Path("."), sys.stderr)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_their_launcher(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("starter", "number"),
+    [("torchrun", signal.SIGKILL), ("torchrun", signal.SIGINT), ("deepspeed", signal.SIGKILL)],
+)
+def test_workers_end_with_their_launcher(tmp_path: Path, starter: str, number: signal.Signals) -> None:
     (tmp_path / "worker.py").write_text(WORKER, encoding="utf-8")
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER],
+        [sys.executable, "-c", LAUNCHER, starter],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu"},
         stderr=subprocess.DEVNULL,
     )
     pids = [tmp_path / "pid-0", tmp_path / "pid-1"]

@@ -34,7 +34,12 @@ def here(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run", "absent.json", "--", "train.py"], 2, "absent.json: no such file or directory"),
+        (["run", "./absent/plan.json", "--", "train.py"], 2, "absent/plan.json: no such file or directory"),
+        (["run", "plan-1", "--", "train.py"], 2, "the id of a plan needs --service"),
+        (["run", "plan-1", "--service", "http://127.0.0.1:9", "--", "train.py"], 4, "does not answer"),
+        (["run", "plan.json", "--service", "ftp://x", "--", "train.py"], 2, "'ftp://x' is no http or https address"),
+        (["report", "--service", "ftp://x"], 2, "'ftp://x' is no http or https address"),
+        (["probe", "--service", "ftp://x"], 2, "'ftp://x' is no http or https address"),
         (["run", "damaged.json", "--", "train.py"], 2, "is not JSON"),
         (["run", "other.json", "--", "train.py"], 2, "Field required"),
         (["run", "none.json", "--", "train.py"], 3, "status is infeasible"),

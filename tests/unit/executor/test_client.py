@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cost_models.errors import SpecError
-from executor.client import post
+from executor.client import check_address, post
 from executor.errors import ServiceAway, ServiceRefused
 from executor.run import find_plan
 from tests.unit.executor.plans import feasible
@@ -81,8 +81,18 @@ def test_what_is_taken_is_answered(service: str) -> None:
 def test_no_service_is_worth_another_try() -> None:
     with pytest.raises(ServiceAway, match="does not answer"):
         post("http://127.0.0.1:9", "/x", {}, idempotency_key="k")
-    with pytest.raises(ServiceRefused, match="no http"):
-        post("file:///etc/passwd", "/x", {}, idempotency_key="k")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["file:///etc/passwd", "ftp://x", "localhost:8000", "http://", "http://a b", "http://[::1", "http://x:y", ""],
+)
+def test_what_is_no_address_is_said_before_anything_is_sent(address: str) -> None:
+    with pytest.raises(SpecError, match="is no "):
+        check_address(address)
+    with pytest.raises(SpecError, match="is no "):
+        post(address, "/x", {}, idempotency_key="k")
+    check_address("https://user@host:8443/prefix/")
 
 
 def test_a_plan_is_a_file_or_an_id_at_the_service(service: str, tmp_path: Path) -> None:
@@ -93,5 +103,5 @@ def test_a_plan_is_a_file_or_an_id_at_the_service(service: str, tmp_path: Path) 
         find_plan(Path("other"), service)
     with pytest.raises(SpecError, match="no such file"):
         find_plan(tmp_path / "absent.json", service)
-    with pytest.raises(SpecError, match="no such file"):
-        find_plan(Path("absent.json"), None)
+    with pytest.raises(SpecError, match="plan-1: no such file; the id of a plan needs --service"):
+        find_plan(Path("plan-1"), None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from executor.creep import trend
 from executor.errors import PlanRefused
 from executor.hints import Thresholds, hints, thresholds
 from executor.measured import RankReport, StepTimes, TimeSplit
@@ -47,7 +48,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "communication": ({"split": split(communication=0.5)}, {"communication": 0.4}),
     "utilisation": ({"split": split(optimizer=1.5)}, {"utilisation": 0.3}),
     "data_wait": ({"data_wait_seconds": 0.2}, {"data_wait": 0.3}),
-    "memory_creep": ({"resident_samples": tuple(range(1000, 1320, 20))}, {"memory_creep": 0.5}),
+    "memory_creep": ({"resident_samples": tuple(enumerate(range(1000, 1320, 20)))}, {"memory_creep": 0.5}),
     "throttling": ({"recent_seconds": 1.3}, {"throttling": 1.5}),
 }
 
@@ -85,6 +86,36 @@ def test_offload_slower_than_predicted() -> None:
     foretold = moved.prediction.time.breakdown_seconds["offload"]
     assert "offload" in said(rank(split=split(offload=2 * foretold)), of=moved)
     assert "offload" not in said(rank(split=split(offload=foretold)), of=moved)
+
+
+def test_creep_says_when_memory_is_full() -> None:
+    of = plan(gradient_accumulation_steps=16)
+    assert of.prediction is not None
+    usable = of.prediction.memory.usable_bytes
+    samples = tuple((step, usable - (200 - step) * 10**6) for step in range(0, 100, 10))
+    assert "1000000 bytes a step" in (text := said(rank(resident_samples=samples), memory_creep=0.0)["memory_creep"])
+    assert text.endswith("else in about 110 more steps memory is full")
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [100, 120] * 8,  # up and down
+        [100, 104, 110, 115, 119, 120, 120, 120, 120, 120, 120, 120, 120, 120, 120, 120],  # fills, then stays
+        [100] * 15 + [200],  # once
+        [200 - i for i in range(16)],  # falls
+        [100 + i for i in range(7)],  # too few to tell
+    ],
+)
+def test_a_heap_that_goes_up_and_down_or_fills_is_no_creep(sizes: list[int]) -> None:
+    assert trend([(5 * i, size * 2**20) for i, size in enumerate(sizes)]) is None
+
+
+def test_a_creep_is_told_through_noise() -> None:
+    noise = (0, 3, -2, 1, 4, -3, 2, 0, -1, 3, 40, -2, 1, 0, 2, -3)
+    found = trend([(i, 1000 + 10 * i + wobble) for i, wobble in enumerate(noise)])
+    assert found is not None
+    assert found.per_step == pytest.approx(10, rel=0.05)
 
 
 def test_thresholds_are_read_and_slips_named() -> None:

@@ -1,5 +1,7 @@
 """A launch as data: argument lists, environments, and what is refused before anything starts."""
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from executor.launch import (
     Nodes,
     Script,
     configuration_to_run,
+    deepspeed_arguments,
     prepare,
     processes_per_node,
     require_packages,
@@ -42,6 +45,22 @@ def test_several_nodes_share_the_world() -> None:
     arguments = torchrun_arguments(4, nodes)
     assert arguments[:6] == ("--nnodes", "2", "--node-rank", "1", "--nproc-per-node", "4")
     assert arguments[-2:] == ("--rdzv-endpoint", "head:29500")
+
+
+def test_deepspeeds_launcher_is_told_every_node(script: Path, tmp_path: Path) -> None:
+    nodes = Nodes(count=2, rank=1, rendezvous="head:29500")
+    options = LaunchOptions(directory=tmp_path, starter="deepspeed", nodes=nodes)
+    plan = feasible(configuration=configuration(data_parallel=4))
+    argv = prepare(plan, "{}", Script(path=script, arguments=("--lr", "1")), options, cpu=True).argv
+    world, rank, *rest = argv[3:]
+    assert argv[1:3] == ("-m", "executor.deepspeed_launcher")
+    told = json.loads(base64.urlsafe_b64decode(world.removeprefix("--world_info=")))
+    assert told == {"node-0": [0, 1], "node-1": [0, 1]}
+    head = ["--no_local_rank", "--master_addr=head", "--master_port=29500"]
+    assert [rank, *rest] == ["--node_rank=1", *head, str(script), "--lr", "1"]
+    assert not any("master" in word for word in deepspeed_arguments(2, Nodes()))
+    with pytest.raises(PlanRefused, match="give HOST:PORT"):
+        deepspeed_arguments(2, Nodes(count=2, rendezvous="head"))
 
 
 @pytest.mark.parametrize(
@@ -95,9 +114,8 @@ def test_arguments_reach_the_script_as_they_are(arguments: list[str]) -> None:
     """No shell reads them: quotes, semicolons and newlines stay inside one element."""
     words = tuple(arguments)
     path = Path(__file__)
-    launch = prepare(
-        feasible(), "{}", Script(path=path, arguments=words), LaunchOptions(directory=Path("/d")), cpu=True
-    )
+    options = LaunchOptions(directory=Path("/d"), starter="torchrun" if len(words) % 2 else "deepspeed")
+    launch = prepare(feasible(), "{}", Script(path=path, arguments=words), options, cpu=True)
     shown = tuple(word.replace(CONFIG_PLACEHOLDER, "/d/deepspeed.json") for word in words)
     assert launch.argv[len(launch.argv) - len(words) :] == shown
 

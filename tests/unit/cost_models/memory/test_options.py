@@ -92,7 +92,7 @@ def test_a_model_built_on_the_host_costs_four_bytes_a_parameter_and_rank() -> No
 def test_zero_3_steps_one_sub_group_at_a_time() -> None:
     facts = catalog.framework("deepspeed").model_copy(update={"step_parameters": 10**6})
     shard = PARAMETERS / 2
-    for stage, expected in ((2, 4 * shard), (3, 4 * 10**6)):
+    for stage, expected in ((2, 6 * shard), (3, 6 * 10**6)):  # flat in 16 bits, and cast
         named = ledger(facts=facts, zero_stage=stage, data_parallel=2)
         assert term(named, "optimizer_step", "step_temporaries") == pytest.approx(expected)
 

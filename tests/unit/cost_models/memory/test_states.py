@@ -30,9 +30,9 @@ def test_each_back_end_lays_out_its_own_bytes_per_parameter(
     assert term(named, "optimizer_step", "optimizer_states") == pytest.approx(states * PSI)
 
 
-def test_deepspeed_copies_its_gradient_partition_to_fp32_at_the_step() -> None:
+def test_deepspeed_flattens_its_gradient_partition_and_casts_it_to_fp32_at_the_step() -> None:
     named = ledger(zero_stage=3, data_parallel=8, cluster={"nodes": 1})
-    assert term(named, "optimizer_step", "step_temporaries") == pytest.approx(4 * PSI / 8)
+    assert term(named, "optimizer_step", "step_temporaries") == pytest.approx((2 + 4) * PSI / 8)
     assert term(named, "loss", "step_temporaries") == 0
 
 
@@ -145,3 +145,17 @@ def test_a_missing_precision_is_no_number() -> None:
     pure = catalog.framework("ddp-pure-bf16")
     assert "fp8" not in pure.layouts
     assert pure.layouts["bf16"].weight + pure.layouts["bf16"].gradient + 2 * pure.layouts["bf16"].state == 8
+
+
+@pytest.mark.parametrize(("stage", "copies"), [(0, 0), (1, 1), (2, 1), (3, 1)])
+def test_deepspeed_updates_a_copy_of_fp32_weights_where_the_optimizer_is_sharded(stage: int, copies: int) -> None:
+    named = ledger(precision="fp32", zero_stage=stage, data_parallel=8, cluster={"nodes": 1})
+    shards = 8 if stage else 1
+    assert term(named, "loss", "optimizer_states") == pytest.approx((8 + 4 * copies) * PSI / shards)
+
+
+def test_deepspeed_all_reduces_a_flat_copy_where_nothing_is_sharded() -> None:
+    plain = ledger(precision="fp32", zero_stage=0, data_parallel=8, cluster={"nodes": 1})
+    most = catalog.framework("deepspeed").allreduced_parameters
+    assert term(plain, "end_of_backward", "buckets") == pytest.approx(4 * min(PSI, most))
+    assert term(plain, "optimizer_step", "buckets") == 0
