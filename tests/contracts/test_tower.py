@@ -33,7 +33,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     }
     | TYPED_SETTINGS
     | TERMINAL,
-    "executor": {"torch", "deepspeed", "transformers", "psutil", "pynvml", "mlflow", "wandb", "httpx2", "numpy"}
+    "executor": {"torch", "deepspeed", "transformers", "peft", "psutil", "pynvml", "mlflow", "wandb", "httpx2", "numpy"}
     | TYPED_SETTINGS
     | TERMINAL,
 }
