@@ -6,6 +6,7 @@ taken from a replay, and applied to the ledger's peak: what a replay leaves out 
 enters a solve. About 20 ms per configuration, and bounded: of a deep stage it plays an even sample of the layers.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -102,6 +103,7 @@ class Stage:
         assert (which in WITH_EMBEDDING, which in WITH_HEAD) == (self.first is not None, self.last is not None)
         self.sharded = float(gathering(self.setting, "root_group")) > 0
         self.buckets = float(np.asarray(pieces.buckets))
+        self.budget: Blocks = []
         self.made = False
         self.outputs: Block | None = None
         kinds = {unit.kind for unit in self.layers}
@@ -125,7 +127,6 @@ class Stage:
             self._take(float(size))
         if float(keeps_buckets(self.setting)) > 0:
             self._take(self.buckets)
-        self._take(float(np.asarray(self.pieces.gathered_budget)))
         if self.persistent:
             self._take(sum(float(total(unit.states.gradients)) for unit in self.units))
         if bool(self.setting.says("states_created", "initialization")):
@@ -140,6 +141,16 @@ class Stage:
     def _drop(self, blocks: Iterable[Block | None]) -> None:
         for block in blocks:
             self.memory.release(block)
+
+    def _hold_budget(self, rest: float) -> None:
+        """Of the gathered weights that may stay, those of what is still to be used: a part for each layer. [bytes]"""
+        whole = float(np.asarray(self.pieces.gathered_budget))
+        if not whole:
+            return
+        count = round(min(rest / whole, 1.0) * len(self.layers))
+        self._drop(self.budget[count:])
+        kept = self.budget[:count]
+        self.budget = kept + [self._take(whole / len(self.layers)) for _ in range(count - len(kept))]
 
     def _spread(self, unit: _Unit, size: float) -> Blocks:
         """A size over the unit's tensors, as their parameters are."""
@@ -179,6 +190,7 @@ class Stage:
     def _forward(self) -> list[Blocks]:
         """Every layer; what each keeps."""
         kept: list[Blocks] = []
+        self._hold_budget(math.inf)
         width = float(self.setting.model.hidden_size / self.setting.sequence_shards * self.setting.activation)
         stream = self._take(width * self.tokens)
         root = self._gather(self.first) + self._gather(self.last)
@@ -226,10 +238,13 @@ class Stage:
         gradient = self._loss() if self.last is not None else self._take(_size(stream))
         self._drop(stream)
         reducing = None if float(keeps_buckets(self.setting)) > 0 else self._take(self.buckets)
+        ahead = sum(float(unit.held.base) for unit in (self.first, *self.layers) if unit is not None)
         for unit, held in zip(reversed(self.layers), reversed(kept), strict=True):
             gathered = self._gather(unit)
             gradient = self._layer_backward(unit, held, gradient)
             self._drop(gathered)
+            ahead -= float(unit.held.base)
+            self._hold_budget(ahead * float(self.setting.compute))
         self.memory.release(gradient)
         self._weight_gradients(self.first)
         self._drop([*root, reducing])

@@ -28,7 +28,8 @@ def test_open_inputs_have_scenarios_that_hold_the_priced_one() -> None:
     for key in ("configuration.attention", "configuration.cross_entropy"):
         assumption = found[key]
         sizes = {case["value"]: case["device_bytes"] for case in assumption.scenarios}
-        assert sizes[assumption.value] == pytest.approx(found["device"], rel=0.06)  # reserved is replayed there
+        # Reserved is replayed there: the flat copies of DeepSpeed's step fit into nothing that backward has freed.
+        assert sizes[assumption.value] == pytest.approx(found["device"], rel=0.12)
         assert assumption.spread == pytest.approx(max(sizes.values()) / min(sizes.values()) - 1, rel=1e-4)
 
 
