@@ -1,7 +1,7 @@
 """A run's record in experiment trackers: plan, predicted beside measured, losses, links. None is needed.
 
 Each is its library's own, imported when asked for: `tensorboard` (files in the run's directory), `mlflow` (where
-MLFLOW_TRACKING_URI says, else files), `wandb` (offline unless WANDB_MODE says otherwise).
+MLFLOW_TRACKING_URI says, else SQLite there), `wandb` (offline unless WANDB_MODE says otherwise).
 """
 
 import importlib.util
@@ -83,11 +83,17 @@ def _tensorboard(found: Record) -> None:
             writer.add_scalar("loss", loss, step)
 
 
+_EXPERIMENT: Final = "meshwright"
+
+
 def _mlflow(found: Record) -> None:
     import mlflow
 
     if "MLFLOW_TRACKING_URI" not in os.environ:
-        mlflow.set_tracking_uri((found.directory / "mlflow").absolute().as_uri())
+        here = found.directory.absolute()
+        mlflow.set_tracking_uri(f"sqlite:///{here / 'mlflow.db'}")  # MLflow 3.17 takes a folder of files no more
+        mlflow.create_experiment(_EXPERIMENT, artifact_location=(here / "mlflow").as_uri())
+        mlflow.set_experiment(_EXPERIMENT)
     with mlflow.start_run(run_name=found.name):
         mlflow.log_params({key: value[:500] for key, value in found.parameters.items()})
         mlflow.log_metrics({key.replace("/", "."): value for key, value in found.figures.items()})
@@ -100,7 +106,7 @@ def _wandb(found: Record) -> None:
     import wandb
 
     run: Any = wandb.init(
-        project="meshwright",
+        project=_EXPERIMENT,
         name=found.name,
         dir=str(found.directory),
         config=dict(found.parameters),

@@ -38,7 +38,8 @@ def test_predicted_stands_beside_measured_with_a_link_to_the_plan(found: Record)
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
     module = MagicMock(spec=ModuleType(name), name=name)
-    for attribute in ("init", "SummaryWriter", "start_run", "set_tracking_uri", "log_params", "log_metrics",
+    for attribute in ("init", "SummaryWriter", "start_run", "set_tracking_uri", "create_experiment",
+                      "set_experiment", "log_params", "log_metrics",
                       "log_metric", "log_artifact"):  # fmt: skip
         setattr(module, attribute, MagicMock())
     monkeypatch.setitem(sys.modules, name, module)
@@ -56,11 +57,13 @@ def test_wandb_stays_offline(found: Record, monkeypatch: pytest.MonkeyPatch) -> 
     run.finish.assert_called_once()
 
 
-def test_mlflow_writes_files_unless_told_otherwise(found: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_keeps_to_the_runs_directory_unless_told_otherwise(
+    found: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     mlflow = stand_in(monkeypatch, "mlflow")
     track(["mlflow"], found)
-    assert mlflow.set_tracking_uri.call_args.args[0].startswith("file:///")
+    assert mlflow.set_tracking_uri.call_args.args[0] == f"sqlite:///{found.directory / 'mlflow.db'}"
     assert mlflow.log_metrics.call_args.args[0]["measured.step_time"] == 2.0
 
 
