@@ -149,6 +149,8 @@ class Database:
                         return unheard[1]  # the commit was done, only its answer was lost
                     unheard = None
                     result = work(Repositories(session))
+                    session.flush()
+                    session.expunge_all()  # rows stay readable whatever is heard of the commit
                     unheard = session.info.get(ADDED), result
             except (DataError, UnicodeEncodeError) as error:
                 raise Unstorable("a text holds characters that cannot be stored, such as NUL") from error

@@ -39,18 +39,18 @@ def cut(database: Database, *, after: bool) -> list[Any]:
     return lost
 
 
-def added(work: Repositories) -> str:
+def added(work: Repositories) -> CalibrationVersion:
     row = calibration()
     work.calibrations.add(row)
-    return row.id
+    return row
 
 
 @pytest.mark.parametrize("after", [True, False])
 def test_a_row_is_added_once(database: Database, after: bool) -> None:
     lost = cut(database, after=after)
-    tries: list[str] = []
+    tries: list[CalibrationVersion] = []
 
-    def add(work: Repositories) -> str:
+    def add(work: Repositories) -> CalibrationVersion:
         tries.append(added(work))
         return tries[-1]
 
@@ -58,7 +58,7 @@ def test_a_row_is_added_once(database: Database, after: bool) -> None:
     assert len(lost) == 1
     assert len(tries) == (1 if after else 2)
     rows = database.read(lambda work: work.session.scalars(select(CalibrationVersion.id)).all())
-    assert rows == [found]
+    assert (rows, found.reason) == ([found.id], "new interconnect")
 
 
 def test_what_adds_nothing_may_be_done_twice(database: Database) -> None:
