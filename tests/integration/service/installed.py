@@ -66,4 +66,4 @@ def serves(
     assert process.returncode in {0, -signal.SIGTERM}, said
     assert "Traceback" not in said
     assert subprocess.run(health, env=environment, capture_output=True, check=False).returncode == 1
-    assert {path.name for path in data.iterdir()} <= {"meshwright.db", "meshwright.db-wal", "meshwright.db-shm"}
+    assert {path.name.removeprefix("meshwright.db") for path in data.iterdir()} <= {"", "-wal", "-shm", ".lock"}
