@@ -8,9 +8,16 @@ from executor.backends import llama
 from executor.backends.lora import trained
 from executor.backends.trainer import data_rank
 
+_SHARDS, _OF_BF16 = "zero_pp_rank_", "bf16_"
+"""Shards of optimizer and fp32 weights, and what stands before their names under bf16 alone.
+Source: deepspeed `runtime/engine.py`, _get_zero_ckpt_name."""
+
 
 class EngineState:
-    """Saving and loading by the engine itself, which wants the same ZeRO stage and as many data ranks again."""
+    """Saving and loading by the engine itself, which wants the same ZeRO stage and as many data ranks again.
+
+    The shards of ZeRO hold fp32 whatever the precision, so a wider one goes on from them as if nothing had happened.
+    """
 
     _engine: Any
 
@@ -19,8 +26,22 @@ class EngineState:
         self._engine.save_checkpoint(str(folder), tag="state")
 
     def load(self, folder: Path) -> None:
-        """Every process reads its shards."""
+        """Every process reads its shards, those of another precision too."""
+        import torch
+
+        if torch.distributed.get_rank() == 0:
+            name_for_all(folder / "state")
+        torch.distributed.barrier()
         self._engine.load_checkpoint(str(folder), tag="state")
+
+
+def name_for_all(folder: Path) -> None:
+    """Give each shard the name too under which an engine of the other precision looks for it."""
+    for path in sorted(folder.glob(f"*{_SHARDS}*")):
+        plain = path.name.removeprefix(_OF_BF16)
+        other = folder / (plain if path.name != plain else _OF_BF16 + plain)
+        if not other.exists():
+            other.symlink_to(path.name)
 
 
 class EngineTrainer(EngineState):

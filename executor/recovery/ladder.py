@@ -68,8 +68,10 @@ def _more_precision(plan: Plan, report: RunReport) -> Step:
     assert plan.configuration is not None
     now = plan.configuration.precision
     wider = _MORE_PRECISION.get(now)
-    if plan.configuration.backend.name == "deepspeed":
-        return Step(action="give_up", reason=f"{report.error} in {now}: DeepSpeed's checkpoints keep their precision")
+    c = plan.configuration
+    if c.backend.name == "deepspeed" and (c.zero_stage == 0 or c.pipeline_parallel > 1):
+        why = "DeepSpeed's checkpoints keep their precision without ZeRO and in pipelines"
+        return Step(action="give_up", reason=f"{report.error} in {now}: {why}")
     if wider is None:
         return Step(action="give_up", reason=f"{report.error} in {now}: no wider precision is left")
     return Step(action="more_precision", reason=f"{report.error} in {now}: on in {wider}", precision=wider)

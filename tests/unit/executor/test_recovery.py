@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from executor.backends.deepspeed import name_for_all
 from executor.errors import LossNotFinite, PlanRefused, ThroughputCollapsed
 from executor.guards import WINDOW, Guards
 from executor.launch import LaunchOptions, Script
@@ -57,6 +58,22 @@ def test_once_more_and_no_further(outcome: str) -> None:
 def test_two_kills_look_like_memory() -> None:
     report = ended("killed", signal=9)
     assert next_step(feasible(), report, cap=CAP, again=True).action == "less_memory"
+
+
+@pytest.mark.parametrize(("stage", "action"), [(0, "give_up"), (1, "more_precision"), (3, "more_precision")])
+def test_deepspeed_goes_on_in_more_precision_from_shards_of_zero(stage: int, action: str) -> None:
+    plan = feasible(configuration=configuration(precision="bf16", zero_stage=stage))
+    assert next_step(plan, ended("diverged"), cap=CAP, again=False).action == action
+
+
+def test_shards_are_found_under_either_precision(tmp_path: Path) -> None:
+    (tmp_path / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").write_text("a")
+    (tmp_path / "zero_pp_rank_1_mp_rank_00_optim_states.pt").write_text("b")
+    name_for_all(tmp_path)
+    name_for_all(tmp_path)
+    assert (tmp_path / "zero_pp_rank_0_mp_rank_00_optim_states.pt").read_text() == "a"
+    assert (tmp_path / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").read_text() == "b"
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 @pytest.mark.parametrize(("precision", "then"), [("fp16", "bf16"), ("bf16", "fp32"), ("fp32", None)])
