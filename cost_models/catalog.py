@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from cost_models import plausible
 from cost_models.calibration import Calibration, Factor
 from cost_models.errors import SpecError, UnknownName
 from cost_models.specs.cluster import DeviceSpec, LinkSpec
@@ -194,6 +195,21 @@ def calibration() -> Calibration:
         factors.update(part.factors)
         data.update(part.data)
     return Calibration(version="+".join(dict.fromkeys(versions)) or "none", factors=factors, data=data)
+
+
+def check_calibration(stated: Calibration) -> None:
+    """Hold a calibration from outside against the shipped one.
+
+    Raises:
+        SpecError: it states what no machine has; each such factor is named with its range.
+    """
+    plausible.check(stated, calibration(), _ranges())
+
+
+@cache
+def _ranges() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = read_yaml(files("calibration_data") / "calibrations" / "ranges.yaml")
+    return found
 
 
 @cache

@@ -24,11 +24,13 @@ def read(file: Path) -> Calibration:
     """A calibration from a YAML file.
 
     Raises:
-        SpecError: the file cannot be read or is no calibration.
+        SpecError: the file cannot be read, is no calibration, or states what no machine has.
     """
     try:
-        return Calibration.read(catalog.read_yaml(file))
+        found = Calibration.read(catalog.read_yaml(file))
+        catalog.check_calibration(found)
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"calibration {file}: {getattr(error, 'strerror', None) or error}") from error
     except SpecError as error:
         raise SpecError(f"calibration {file}: {error}") from error
+    return found

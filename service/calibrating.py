@@ -6,8 +6,9 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
+from cost_models import catalog
 from cost_models.calibration import Calibration
-from cost_models.errors import BrokenRule
+from cost_models.errors import BrokenRule, within
 from cost_models.specs.base import Spec
 from cost_models.specs.model import BrokenRuleValue
 from planner import calibrations
@@ -18,6 +19,7 @@ from service.evidence import Evidence
 from service.identifiers import new_id
 from service.storage.repositories import Repositories
 from service.storage.tables import Activation, CalibrationVersion
+from service.texts import Line, control_in
 
 MOST_SHOWN: Final = 20
 
@@ -26,17 +28,25 @@ class CalibrationOrder(Spec):
     """A calibration to answer with from now on."""
 
     calibration: Calibration
-    reason: str = Field(min_length=1, max_length=2000, description="why it replaces the one before")
+    reason: Line = Field(min_length=1, max_length=2000, description="why it replaces the one before")
     data: dict[str, str] = Field(
         default_factory=dict, max_length=200, description="SHA-256 of the measurement files behind it, by name"
     )
     activate: bool = Field(default=True, description="whether new answers are made with it")
-    author: str | None = Field(default=None, max_length=200, description="the caller when left out")
+
+    @field_validator("calibration")
+    @classmethod
+    def _named(cls, calibration: Calibration) -> Calibration:
+        if control_in(calibration.version) is not None:
+            raise BrokenRuleValue("version holds a control character")
+        return calibration
 
     @field_validator("data")
     @classmethod
     def _hashes(cls, data: dict[str, str]) -> dict[str, str]:
         for name, value in data.items():
+            if control_in(name) is not None:
+                raise BrokenRuleValue("data: a name holds a control character")
             if not re.fullmatch(r"[0-9a-f]{64}", value):
                 raise BrokenRuleValue(f"data.{name} is no SHA-256 in lower-case hexadecimal")
         return data
@@ -45,9 +55,8 @@ class CalibrationOrder(Spec):
 class ActivationOrder(Spec):
     """A version that answers from now on."""
 
-    reason: str = Field(min_length=1, max_length=2000, description="why it answers instead of the one before")
+    reason: Line = Field(min_length=1, max_length=2000, description="why it answers instead of the one before")
     hold: bool = Field(default=True, description="whether it stays when measurements come in, until another activation")
-    author: str | None = Field(default=None, max_length=200, description="the caller when left out")
 
 
 class ActivationEntry(Spec):
@@ -86,20 +95,22 @@ def add(work: Repositories, caller: Caller, order: CalibrationOrder) -> str:
     """Keep a version. Where it is activated too, it stays in force until somebody activates another.
 
     Raises:
-        BrokenRule: it lacks factors that this release needs.
+        SpecError: it lacks factors that this release needs, or states what no machine has.
     """
     needed = calibrations.current().factors
     missing = sorted(set(needed) - set(order.calibration.factors))
     if missing:
         raise BrokenRule(
             f"calibration.factors lacks {len(missing)} of {len(needed)} that this release needs, such as {missing[0]}"
-        )
+        ).at("calibration", "factors")
+    with within("calibration"):
+        catalog.check_calibration(order.calibration)
     row = CalibrationVersion(
         id=new_id(),
         project_id=caller.project_id,
         version=order.calibration.version[:200],
         content_sha256=calibration_hash(order.calibration),
-        author=order.author or caller.name,
+        author=caller.name,
         reason=order.reason,
         data={**order.calibration.data, **order.data},
         content=order.calibration.model_dump_json(),
@@ -141,8 +152,7 @@ def put_in_force(
     if row.project_id is None and row.id != installed:
         raise Conflict(f"{row.version} came with another release; this one answers with {installed}")
     chosen = None if row.project_id is None else row.id
-    author = order.author or caller.name
-    activate(work, caller.project_id, chosen, author=author, reason=order.reason, held=order.hold)
+    activate(work, caller.project_id, chosen, author=caller.name, reason=order.reason, held=order.hold)
     return calibration_id
 
 

@@ -14,14 +14,15 @@ from service.errors import NotFound, Pointed
 from service.identifiers import new_id
 from service.storage.repositories import Repositories
 from service.storage.tables import StoredMeasurement, StoredPlan
+from service.texts import Line, Lines
 
 LONGEST_STEP = 31_622_400.0
 """A step of a year is none, whatever posts it; such a ratio would drown every other in the metrics. [s]"""
 Outcome = Literal["ok", "oom", "failed"]
 
 
-class MeasurementOrder(Spec):
-    """One run of a plan."""
+class Run(Spec):
+    """One run of a plan, whatever rules there were when it was reported."""
 
     outcome: Outcome = Field(description="ok: it ran; oom: it ran out of memory; failed: it ended for another reason")
     step_seconds: PositiveFloat | None = Field(default=None, description="median of the steps after warm-up")
@@ -35,7 +36,13 @@ class MeasurementOrder(Spec):
     steps: NonNegativeInt | None = Field(default=None, description="steps done")
     versions: dict[str, str] = Field(default_factory=dict, max_length=50, description="of frameworks, by name")
     notes: str = Field(default="", max_length=4000)
-    author: str | None = Field(default=None, max_length=200, description="who ran it; the caller when left out")
+
+
+class MeasurementOrder(Run):
+    """One run of a plan."""
+
+    versions: dict[Line, Line] = Field(default_factory=dict, max_length=50, description="of frameworks, by name")
+    notes: Lines = Field(default="", max_length=4000)
 
     @model_validator(mode="after")
     def _says_something(self) -> "MeasurementOrder":
@@ -45,11 +52,12 @@ class MeasurementOrder(Spec):
         return self
 
 
-class Measurement(MeasurementOrder):
+class Measurement(Run):
     """A stored measurement."""
 
     id: str
     plan_id: str
+    author: str = Field(description="who reported it")
     created_at: datetime
     ratios: dict[str, float] = Field(default_factory=dict, description="measured over predicted, by quantity")
 
@@ -58,6 +66,11 @@ class MeasurementAnswer(Measurement):
     """A stored measurement with what the last runs like it say of the calibration in force."""
 
     drift: tuple[Drift, ...] = Field(default=(), description="by quantity, of the plan's framework and device family")
+    set_aside: dict[str, str] = Field(
+        default_factory=dict,
+        description="figures that no run of the plan can have, each with why: kept, but no constant, drift or metric "
+        "follows them",
+    )
 
 
 def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrder) -> StoredMeasurement:
@@ -75,9 +88,9 @@ def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrde
         id=new_id(),
         project_id=caller.project_id,
         plan_id=plan_id,
-        author=order.author or caller.name,
+        author=caller.name,
         outcome=order.outcome,
-        content=order.model_dump(mode="json", exclude={"author", "outcome"}, exclude_none=True),
+        content=order.model_dump(mode="json", exclude={"outcome"}, exclude_none=True),
     )
     work.measurements.add(row)
     return row
@@ -85,9 +98,9 @@ def add(work: Repositories, caller: Caller, plan_id: str, order: MeasurementOrde
 
 def measured(row: StoredMeasurement, plan: StoredPlan | None) -> Measurement:
     """A row as callers see it."""
-    order = MeasurementOrder.model_validate({**row.content, "outcome": row.outcome, "author": row.author})
-    own = {"id": row.id, "plan_id": row.plan_id, "created_at": row.created_at, "ratios": _ratios(order, plan)}
-    return Measurement.model_validate(order.model_dump() | own)
+    run = Run.model_validate({**row.content, "outcome": row.outcome})
+    own = {"id": row.id, "plan_id": row.plan_id, "author": row.author, "created_at": row.created_at}
+    return Measurement.model_validate(run.model_dump() | own | {"ratios": _ratios(run, plan)})
 
 
 def with_predictions(work: Repositories, caller: Caller, rows: list[StoredMeasurement]) -> tuple[Measurement, ...]:
@@ -96,7 +109,7 @@ def with_predictions(work: Repositories, caller: Caller, rows: list[StoredMeasur
     return tuple(measured(row, plans.get(row.plan_id)) for row in rows)
 
 
-def _ratios(order: MeasurementOrder, plan: StoredPlan | None) -> dict[str, float]:
+def _ratios(order: Run, plan: StoredPlan | None) -> dict[str, float]:
     prediction = None if plan is None else Plan.model_validate_json(plan.content).prediction
     if prediction is None:
         return {}

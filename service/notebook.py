@@ -15,14 +15,14 @@ from service.measuring import Measurement
 from service.orders import Name
 from service.storage.repositories import Repositories
 from service.storage.tables import Job, JobVersion, StoredPlan
+from service.texts import Line
 
 
 class VersionOrder(Spec):
     """A plan that a job follows from now on."""
 
     plan_id: str = Field(max_length=64)
-    reason: str = Field(default="", max_length=2000)
-    author: str | None = Field(default=None, max_length=200, description="the caller when left out")
+    reason: Line = Field(default="", max_length=2000)
 
 
 class JobOrder(VersionOrder):
@@ -35,8 +35,7 @@ class RollBackOrder(Spec):
     """A way back."""
 
     to: PositiveInt | None = Field(default=None, description="number of a version; the one before the last if left out")
-    reason: str = Field(default="", max_length=2000)
-    author: str | None = Field(default=None, max_length=200, description="the caller when left out")
+    reason: Line = Field(default="", max_length=2000)
 
 
 class Version(Spec):
@@ -111,7 +110,7 @@ def roll_back(work: Repositories, caller: Caller, name: str, order: RollBackOrde
         raise Conflict(
             f"job {name} has versions 1 to {last.number}, of which the last is in force; {to} is no way back"
         )
-    back = VersionOrder(plan_id=target.plan_id, reason=order.reason, author=order.author)
+    back = VersionOrder(plan_id=target.plan_id, reason=order.reason)
     _follow(work, caller, job, back, number=last.number + 1, restores=to)
     return name
 
@@ -157,7 +156,7 @@ def _follow(
             number=number,
             project_id=caller.project_id,
             plan_id=plan.id,
-            author=order.author or caller.name,
+            author=caller.name,
             reason=order.reason,
             restores=restores,
         )

@@ -18,6 +18,7 @@ from service.solving.worker import Task
 from service.storage.repositories import Repositories
 from service.storage.repositories.base import Created
 from service.storage.tables import CalibrationVersion, Solve, StoredMeasurement, StoredPlan
+from service.texts import Line
 
 VERB: Final = "calibration"
 MOST: Final = 2000
@@ -36,13 +37,12 @@ class MeasurementsOrder(Spec):
     )
 
     from_: Literal["measurements"] = Field(alias="from")
-    reason: str = Field(min_length=1, max_length=2000, description="why it replaces the one before")
+    reason: Line = Field(min_length=1, max_length=2000, description="why it replaces the one before")
     created_after: AwareDatetime | None = Field(default=None, description="only measurements reported later")
     created_before: AwareDatetime | None = Field(default=None, description="only measurements reported earlier")
     families: tuple[str, ...] = Field(default=(), max_length=50, description="only of these device families; () is all")
     exclude: tuple[str, ...] = Field(default=(), max_length=MOST, description="ids of measurements to leave out")
     activate: bool = Field(default=True, description="whether new answers are made with it")
-    author: str | None = Field(default=None, max_length=200, description="the caller when left out")
 
 
 def ask(
@@ -53,7 +53,7 @@ def ask(
     Raises:
         TooMuch: as many as a project may have are being made.
     """
-    which = {} if automatic else order.model_dump(mode="json", exclude={"reason", "author"})
+    which = {} if automatic else order.model_dump(mode="json", exclude={"reason"})
     content_key = digest({"verb": VERB, "automatic": automatic, "prior": prior.sha256, **which})
     live = work.solves.live(project_id, content_key)
     if live is not None:

@@ -9,12 +9,14 @@ from typing import Final
 
 from cost_models.errors import MissingCalibration, SpecError
 from planner.fitting.drift import Drift, drifts, noted
-from planner.fitting.site_runs import Foretold, Seen, SiteRun, foretold
+from planner.fitting.sifting import beyond, impossible
+from planner.fitting.site_runs import QUANTITIES, Foretold, Seen, SiteRun, foretold
 from planner.identity import calibration_hash
 from planner.plan import Plan
 from service import calibrating, metrics, recalibrating
 from service.constants import CalibrationShelf, Constants
 from service.identifiers import new_id
+from service.measuring import Measurement
 from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.tables import CalibrationVersion, StoredMeasurement
@@ -54,6 +56,18 @@ class Trust:
     async def of_plan(self, project_id: str, plan_id: str) -> tuple[Drift, ...]:
         """What the last runs of the plan's kind say of the constants in force."""
         return self._kind(plan_id, *await self.look(project_id))
+
+    async def set_aside(self, project_id: str, run: Measurement) -> dict[str, str]:
+        """Figures of a run that no run of its plan can have, each with why."""
+
+        def read(work: Repositories) -> tuple[Constants, dict[str, str]]:
+            constants = self._shelf.current(work, project_id)
+            known = (run.plan_id, constants.sha256) in self._priced
+            return constants, {} if known else {p.id: p.content for p in work.plans.of(project_id, [run.plan_id])}
+
+        constants, contents = await self._database.reading(read)
+        said = await asyncio.to_thread(self._foretold, run.plan_id, constants, contents)
+        return {} if said is None else _impossible(run, said)
 
     async def note(self, project_id: str, plan_id: str) -> tuple[Drift, ...]:
         """The same after a new run; and a new version of the constants where plans should warn, or warn no more."""
@@ -119,6 +133,17 @@ class Trust:
                     self._priced.popitem(last=False)
             return said
         return self._priced.get(key)
+
+
+def _impossible(run: Measurement, said: Foretold) -> dict[str, str]:
+    own = run.model_dump(include={"outcome", *QUANTITIES})
+    seen = Seen(SiteRun(ref=run.id, at=run.created_at, **own), said)
+    found: dict[str, str] = {
+        quantity: impossible(seen, quantity) for quantity in QUANTITIES if getattr(run, quantity) is not None
+    }
+    for name in ("peak_reserved_bytes", "peak_device_bytes"):
+        found[name] = beyond(getattr(run, name) or 0, said.job.device)
+    return {name: why for name, why in found.items() if why}
 
 
 def _priced(content: str, constants: Constants) -> Foretold | None:

@@ -52,6 +52,8 @@ def _number_of(model: type[BaseModel], name: str) -> _Number | None:
     return _Number(float not in ends, units, frozenset(end for end in ends if isinstance(end, str)))
 
 
+_NEAR: Final = 0.65
+"""Share of letters from which a key is taken for another that was meant."""
 _LONGEST: Final = 40
 """Characters of a user's value that a message repeats."""
 
@@ -100,13 +102,13 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def unknown_key(model: type[BaseModel] | None, path: Sequence[Any]) -> str:
     """What to say of an unknown key at `path`, where `model` stands at its root: the nearest key, and all of them."""
-    found = [model] if model is not None else []
+    found = list(_models_in(model))  # a body may be one of several
     for part in path[:-1]:
         fields = [m.model_fields[part] for m in found if isinstance(part, str) and part in m.model_fields]
         if fields:
             found = [inner for field in fields for inner in _models_in(field.annotation)]
-    keys = list(dict.fromkeys(key for m in found for key in m.model_fields))
+    keys = list(dict.fromkeys(field.alias or key for m in found for key, field in m.model_fields.items()))
     if not keys:
         return "unknown key"
-    near = get_close_matches(str(path[-1])[:_LONGEST], keys, 1)
+    near = get_close_matches(str(path[-1])[:_LONGEST], keys, 1, _NEAR)
     return f"unknown key{f'; did you mean {near[0]}?' if near else ''}; keys here are {', '.join(keys)}"

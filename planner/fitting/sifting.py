@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.specs.cluster import DeviceSpec
 from cost_models.units import gib
 from planner.fitting.site_runs import QUANTITIES, Quantity, Seen, SetAside, by_stack
 
@@ -64,10 +65,13 @@ def impossible(one: Seen, quantity: Quantity) -> str:
         off = abs(log(ratio / factor))
         if off < log(UNIT_SLACK) and off < abs(log(ratio)):
             return f"{ratio:.2g} of what was predicted, as if it were in {unit}"
-    size = one.run.peak_allocated_bytes or 0
-    if quantity == "peak_allocated_bytes" and size > device.total_memory_bytes:
-        return f"{gib(size)} allocated, more than the {gib(device.total_memory_bytes)} of a {device.name}"
-    return ""
+    return beyond(one.run.peak_allocated_bytes or 0, device) if quantity == "peak_allocated_bytes" else ""
+
+
+def beyond(size: float, device: DeviceSpec) -> str:
+    """Why a device has not held so much; "" where it can have. [bytes]"""
+    total = device.total_memory_bytes
+    return f"{gib(size)} held, more than the {gib(total)} of a {device.name}" if size > total else ""
 
 
 def _outliers(own: Sequence[Seen], quantity: Quantity) -> tuple[list[Seen], list[SetAside]]:

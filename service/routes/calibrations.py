@@ -140,8 +140,8 @@ async def add_calibration(
     def add(work: Repositories) -> str:
         if isinstance(order, CalibrationOrder):
             return calibrating.add(work, caller, order)
-        author, prior = order.author or caller.name, runtime.shelf.installed(work)
-        return recalibrating.ask(work, caller.project_id, order, prior, author=author, automatic=False)
+        prior = runtime.shelf.installed(work)
+        return recalibrating.ask(work, caller.project_id, order, prior, author=caller.name, automatic=False)
 
     made = await parts.database.writing(lambda work: once(work, caller, key, VERB, order, lambda: add(work))[0])
     location = f"/v1/calibrations/{made}"

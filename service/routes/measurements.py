@@ -69,10 +69,13 @@ async def add_measurement(
     found = await database.writing(add)
     if queued[0] is not None:
         runtime.dispatcher.wake()
+    drift = await runtime.trust.note(caller.project_id, plan_id)
+    aside = await runtime.trust.set_aside(caller.project_id, found)
     for quantity, ratio in found.ratios.items() if new[0] else ():
-        metrics.ERROR_RATIO.labels(quantity).observe(ratio)
+        if quantity not in aside:
+            metrics.ERROR_RATIO.labels(quantity).observe(ratio)
     response.headers["Location"] = f"/v1/measurements/{found.id}"
-    return MeasurementAnswer(**dict(found), drift=await runtime.trust.note(caller.project_id, plan_id))
+    return MeasurementAnswer(**dict(found), drift=drift, set_aside=aside)
 
 
 @router.get("/plans/{plan_id}/measurements", responses=documented(kinds.NOT_FOUND, kinds.INVALID, kinds.UNAVAILABLE))
@@ -105,7 +108,10 @@ async def get_measurement(
 ) -> MeasurementAnswer:
     """One measurement."""
     found = await database.reading(lambda work: _one(work, caller, measurement_id))
-    return MeasurementAnswer(**dict(found), drift=await runtime.trust.of_plan(caller.project_id, found.plan_id))
+    drift = await runtime.trust.of_plan(caller.project_id, found.plan_id)
+    return MeasurementAnswer(
+        **dict(found), drift=drift, set_aside=await runtime.trust.set_aside(caller.project_id, found)
+    )
 
 
 def _one(work: Repositories, caller: Caller, measurement_id: str) -> Measurement:

@@ -216,3 +216,32 @@ def test_projects_learn_apart() -> None:
         assert (len(mine), mine[0]["learned"]) == (2, True)
         assert len(found.ask("neighbour", "GET", "/v1/calibrations").json()["items"]) == 1
         assert found.ask("neighbour", "GET", f"/v1/calibrations/{mine[0]['id']}").status_code == 404
+
+
+def test_what_no_run_can_have_is_told_and_kept_out_of_metrics() -> None:
+    quantities = {
+        "step_seconds": 1e-320,
+        "peak_allocated_bytes": 9e15,
+        "peak_reserved_bytes": 9e15,
+        "peak_device_bytes": 9e15,
+    }
+
+    def counts(http: Any) -> dict[str, float]:
+        lines = http.get("/metrics").text.splitlines()
+        start = "meshwright_prediction_error_ratio_count{quantity="
+        return {line.split('"')[1]: float(line.split()[-1]) for line in lines if line.startswith(start)}
+
+    with client(recalibrate_after=0) as http:
+        place = planned(http)
+        measured(http, place, 1)
+        before = counts(http)
+        made = http.post(f"{place}/measurements", json={"outcome": "ok", **quantities})
+        assert made.status_code == 201, made.text
+        assert set(made.json()["set_aside"]) == set(quantities)
+        assert "faster than the peak" in made.json()["set_aside"]["step_seconds"]
+        assert "more than the" in made.json()["set_aside"]["peak_device_bytes"]
+        assert counts(http) == before
+        assert http.get(made.headers["location"]).json()["set_aside"] == made.json()["set_aside"]
+        [good] = measured(http, place, 1)
+        assert good["set_aside"] == {}
+        assert counts(http)["step_seconds"] == before["step_seconds"] + 1

@@ -72,9 +72,9 @@ def test_measurements_are_kept_beside_the_prediction() -> None:
         assert made.status_code == 201, made.text
         assert made.json()["ratios"] == {"step_seconds": pytest.approx(1.1), "peak_allocated_bytes": pytest.approx(0.9)}
         assert http.get(made.headers["location"]).json() == made.json()
-        http.post(f"{place}/measurements", json={"outcome": "oom", "author": "ada"})
+        http.post(f"{place}/measurements", json={"outcome": "oom"})
         found = pages(http, f"{place}/measurements", size=1)
-        assert [(item["outcome"], item["author"]) for item in found] == [("oom", "ada"), ("ok", "anonymous")]
+        assert [(item["outcome"], item["author"]) for item in found] == [("oom", "anonymous"), ("ok", "anonymous")]
         assert [item["outcome"] for item in pages(http, "/v1/measurements?outcome=oom")] == ["oom"]
         assert http.post("/v1/plans/none/measurements", json=RUN).status_code == 404
         refused = http.post(f"{place}/measurements", json={"outcome": "ok"})
@@ -153,6 +153,8 @@ def test_another_calibration_is_another_answer() -> None:
         ({"calibration": {"version": "x", "factors": {}}}, "that this release needs, such as"),
         ({"data": {"runs.csv": "abc"}}, "no SHA-256"),
         ({"reason": ""}, "at least 1"),
+        ({"reason": "good\nbad"}, "control characters"),
+        ({"author": "boss"}, "author: unknown key; keys here are calibration, reason, data, activate, from"),
     ],
 )
 def test_a_calibration_that_cannot_answer_is_refused(change: dict[str, Any], detail: str) -> None:
@@ -267,3 +269,32 @@ def test_estimates_are_kept() -> None:
 def test_what_no_database_can_hold_is_no_server_error(path: str) -> None:
     with client() as http:
         assert http.get(path).status_code in {200, 404, 422}
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1e300, 1.6])
+def test_a_calibration_that_no_machine_has_is_refused(value: float) -> None:
+    body: dict[str, Any] = {"calibration": calibrations.current().model_dump(mode="json"), "reason": "why"}
+    body["calibration"]["factors"]["gemm_efficiency.a100.bf16"]["value"] = value
+    with client() as http:
+        answer = http.post("/v1/calibrations", json=body)
+        assert answer.status_code == 422, answer.text
+        [found] = answer.json()["errors"]
+        assert found["pointer"] == "/calibration/factors/gemm_efficiency.a100.bf16/value"
+        assert f"is {value:g}, outside of 0.082 to 1.5" in found["detail"]
+        assert len(http.get("/v1/calibrations").json()["items"]) == 1
+
+
+def test_nobody_writes_in_the_name_of_another() -> None:
+    with client() as http:
+        place = planned(http)
+        for where, body in (
+            (f"{place}/measurements", RUN),
+            ("/v1/jobs", {"name": "pretrain", "plan_id": place.rpartition("/")[2]}),
+        ):
+            refused = http.post(where, json={**body, "author": "boss"})
+            assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/author")
+        for change in ({"notes": "a\x1b[2Jb"}, {"versions": {"torch": "2\n3"}}, {"versions": {"to\u202erch": "2"}}):
+            refused = http.post(f"{place}/measurements", json={**RUN, **change})
+            assert refused.status_code == 422, change
+            assert "control characters" in refused.text
+        assert http.post(f"{place}/measurements", json={**RUN, "notes": "two\nlines"}).status_code == 201
