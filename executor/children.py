@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from executor.environment import FAILURE_FILE, REPORT
@@ -26,8 +27,9 @@ def end_with_parent() -> None:
             raise SystemExit(1)
 
 
-def tell_failure(rank: int | None, exit_code: int) -> None:
-    """Leave the first process that failed, and its exit code, for the report: a killed one cannot do so itself."""
+def tell_failures(failures: Sequence[tuple[int | None, int]]) -> None:
+    """Leave the processes that had failed, rank and exit code, for the report: a killed one cannot do so itself."""
     folder = os.environ.get(REPORT)
-    if folder and Path(folder).is_dir():
-        write_text(Path(folder) / FAILURE_FILE, json.dumps({"rank": rank, "exit_code": exit_code}))
+    if folder and failures and Path(folder).is_dir():
+        told = [{"rank": rank, "exit_code": code} for rank, code in failures]
+        write_text(Path(folder) / FAILURE_FILE, json.dumps(told))

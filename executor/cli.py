@@ -18,7 +18,7 @@ from planner.errors import ExportUnsupported
 if TYPE_CHECKING:
     from executor.report import RunReport
     from executor.run import PreparedRun
-    from executor.spool import Spool
+    from executor.spool import Sent, Spool
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INFEASIBLE, EXIT_AWAY = 1, 2, 3, 4
 EXIT_INTERRUPTED = EXIT_ERROR
@@ -127,6 +127,7 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
 
         batch = BatchOptions(image=image, time_limit=time_limit)
         job = batch_launch(find_plan(plan, service), asked, options, launcher.value, batch)
+        _say_notes(job.notes)
         if dry_run:
             _print_launch(job, as_json=as_json)
         else:
@@ -136,6 +137,7 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
     check_installed(trackers)
     chosen = find_plan(plan, service)
     prepared = prepare_run(chosen, asked, options)
+    _say_notes(prepared.notes)
     if dry_run:
         _print_launch(prepared.launch, as_json=as_json)
         return
@@ -168,19 +170,22 @@ def run(  # noqa: PLR0913, PLR0917  a command's options are its arguments
 
 def _posted(prepared: "PreparedRun", service: str, output: TextIO) -> "RunReport":
     """Run, and send the measurement now or whenever the service is there again."""
-    from executor.reporting import measurement, path_of
+    from executor.reporting import measurement, path_of, unreported
     from executor.run import execute
     from executor.spool import Spool
 
     spool = Spool()
     run_id = spool.open_run(prepared.launch.directory)
     found = execute(prepared, output)
-    spool.close_run(run_id, path_of(found), measurement(found))
+    told = measurement(found)
+    spool.close_run(run_id, path_of(found), told)
+    if told is None:
+        sys.stderr.write(f"nothing of this run is reported to {service}: {unreported(found)}\n")
     _send(spool, service)
     return found
 
 
-def _send(spool: "Spool", service: str) -> None:
+def _send(spool: "Spool", service: str) -> "Sent":
     from executor.reporting import send
 
     done = send(spool, service)
@@ -189,18 +194,21 @@ def _send(spool: "Spool", service: str) -> None:
     )
     for line in (*done.wrong, *filter(None, [done.why])):
         sys.stderr.write(f"{line}\n")
+    return done
 
 
 @app.command()
 def report(
     service: Annotated[str, typer.Option(envvar="MESHWRIGHT_SERVICE", help="URL of the service")],
 ) -> None:
-    """Send what waits in the spool, and report runs whose launcher died."""
+    """Send what waits in the spool, and report runs whose launcher died. Exit 4: the service is away, 1: it refused."""
     from executor.client import check_address
     from executor.spool import Spool
 
     check_address(service)
-    _send(Spool(), service)
+    done = _send(Spool(), service)
+    if done.waiting or done.refused:
+        raise typer.Exit(EXIT_AWAY if done.waiting else EXIT_ERROR)
 
 
 @app.command()
@@ -219,7 +227,7 @@ def probe(
 ) -> None:
     """Read this node and measure it with the job's own number of processes."""
     from executor.client import check_address
-    from executor.probing import default_name, default_processes, register, write_pool
+    from executor.probing import check_asked, default_name, default_processes, register, write_pool
     from executor.probing import probe as measure
 
     if cluster is not None and service is None:
@@ -227,20 +235,27 @@ def probe(
     if service is not None:
         check_address(service)
     cap = None if memory is None else parse_bytes(memory)
-    name = name or default_name()
-    found = measure(processes or default_processes(), name=name, memory_bytes=cap, output=sys.stderr)
-    write_pool(found, out)
-    if service is not None:
-        register(found, service, device=name, cluster=cluster or name)
+    name, processes = name or default_name(), processes or default_processes()
+    check_asked(names=(name, cluster or name), memory_bytes=cap, processes=processes, out=out)
+    found = measure(processes, name=name, memory_bytes=cap, output=sys.stderr)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
-        return
-    from rich.console import Console
+    else:
+        from rich.console import Console
 
-    from executor.screen import show_probe
+        from executor.screen import show_probe
 
-    show_probe(found, Console())
-    typer.echo(f"written: {out}")
+        show_probe(found, Console())
+    write_pool(found, out)  # after the figures are shown: a disk that is full by now does not take them away
+    sys.stderr.write(f"written: {out}\n")
+    if service is not None:
+        register(found, service, device=name, cluster=cluster or name)
+
+
+def _say_notes(notes: tuple[str, ...]) -> None:
+    """Before anything starts, on standard error; the report repeats them."""
+    for note in notes:
+        sys.stderr.write(f"warning: {note}\n")
 
 
 def _print_launch(launch: Launch, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import runpy
 import socket
 import sys
 
-from executor.children import end_with_parent, tell_failure
+from executor.children import end_with_parent, tell_failures
 
 _PORT = "--master_port"
 
@@ -22,7 +22,7 @@ def main() -> None:
         runpy.run_module("deepspeed.launcher.launch", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if isinstance(ended.code, int) and ended.code:
-            tell_failure(None, ended.code)  # it says how the first process ended, not which
+            tell_failures([(None, ended.code)])  # it says how the first process ended, not which
         raise
 
 

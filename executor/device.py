@@ -8,9 +8,11 @@ from typing import Final
 from cost_models import catalog
 from cost_models.errors import UnknownName
 from cost_models.specs.cluster import DeviceSpec
+from cost_models.specs.configuration import Configuration
 from executor.errors import PlanRefused
 from planner.plan import Plan
 
+CPU_PRECISIONS: Final = ("bf16", "fp32")
 _DRIVERS: Final = ("dev/nvidiactl", "dev/kfd")
 """Control devices of the NVIDIA and AMD drivers."""
 _MODELS: Final = "proc/driver/nvidia/gpus/*/information"
@@ -91,6 +93,19 @@ def check_device(plan: Plan, processes: int, here: NodeDevices | None = None) ->
         elif not known and catalog.spelling(name) != catalog.spelling(planned.name):
             notes.append(f"whether this node's {name} is the plan's {planned.name} could not be checked")
     return tuple(notes)
+
+
+def check_precision(configuration: Configuration) -> None:
+    """Hold a precision against what processes on a CPU compute in, whatever the back end.
+
+    Raises:
+        PlanRefused: fp16, for which CPUs have no products of matrices worth running, or one narrower still.
+    """
+    if configuration.precision not in CPU_PRECISIONS:
+        raise PlanRefused(
+            f"the plan's precision is {configuration.precision}, this node trains on its CPU in "
+            f"{' or '.join(CPU_PRECISIONS)}: plan one of them"
+        )
 
 
 def _known(name: str) -> tuple[DeviceSpec, ...]:

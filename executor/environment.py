@@ -1,16 +1,19 @@
 """Environment variables between launcher and training script, and what a child process may inherit."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
+
+from executor.errors import PlanRefused
 
 PLAN: Final = "MESHWRIGHT_PLAN"
 """Path of the plan being run."""
 REPORT: Final = "MESHWRIGHT_REPORT"
 """Directory each process writes `rank-N.json` into."""
 FAILURE_FILE: Final = "failure.json"
-"""In that directory: the process that failed first."""
+"""In that directory: the processes that had failed when torchrun found out, with their exit codes."""
 DEEPSPEED_CONFIG: Final = "MESHWRIGHT_DEEPSPEED_CONFIG"
 """Path of the DeepSpeed configuration written from the plan."""
 WARMUP_STEPS: Final = "MESHWRIGHT_WARMUP_STEPS"
@@ -35,6 +38,27 @@ INHERITED: Final = frozenset(
 INHERITED_PREFIXES: Final = ("LC_", "CUDA_", "NCCL_", "GLOO_", "TORCH_NCCL_", "NVIDIA_", "DS_", "PYTORCH_", "TRITON_")
 RECOMMENDABLE: Final = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_DEVICE_MAX_CONNECTIONS"})
 """What a plan may set. It is data from elsewhere: variables that load code (LD_PRELOAD, plugins) are not its to set."""
+
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Of a variable that a shell can set (POSIX.1-2024, 3.216)."""
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Hold names that a user passes on against what a variable can be called.
+
+    Raises:
+        PlanRefused: naming the first that is none.
+    """
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise PlanRefused(f"--pass-env {name!r} is no name of a variable: letters, digits and _, no digit first")
+
+
+def unset(names: Iterable[str]) -> tuple[str, ...]:
+    """A note for each name to be passed on that this process does not have."""
+    return tuple(f"--pass-env {name}: it is not set here, so the training does not have it either"
+                 for name in names if name not in os.environ)  # fmt: skip
 
 
 def child_environment(

@@ -14,8 +14,9 @@ from executor.measured import RankReport
 from planner.plan import Plan
 
 Name = Literal[
-    "communication", "utilisation", "data_wait", "memory_creep", "straggler", "throttling", "accumulation", "offload"
-]
+    "communication", "utilisation", "data_wait", "memory_creep", "straggler", "throttling", "accumulation", "offload",
+    "other_model",
+]  # fmt: skip
 
 
 class Thresholds(Spec):
@@ -35,6 +36,8 @@ class Thresholds(Spec):
     accumulation: int = 8
     offload: float = 1.25
     """Measured over predicted."""
+    other_model: float = 3.0
+    """Allocated memory over that predicted, or the other way round: further off than any prediction has been."""
 
 
 def thresholds(stated: Sequence[str]) -> Thresholds:
@@ -179,10 +182,30 @@ def _offload(seen: Seen) -> str | None:
     )
 
 
+def memory_ratio(plan: Plan, ranks: Sequence[RankReport]) -> float | None:
+    """Measured over predicted allocated memory of the fullest process."""
+    assert plan.prediction is not None
+    found = max((rank.allocated.bytes for rank in ranks if rank.allocated), default=None)
+    foretold = plan.prediction.memory.allocated.median_bytes
+    return None if found is None or not foretold else found / foretold
+
+
+def _other_model(seen: Seen) -> str | None:
+    ratio, limit = memory_ratio(seen.plan, seen.ranks), seen.limits.other_model
+    if ratio is None or 1 / limit <= ratio <= limit:
+        return None
+    sizes, assumed = seen.plan.request.model, seen.plan.request.training
+    return (
+        f"allocated memory is {ratio:.2g} times what was predicted, beyond {limit:g} times: was another model or batch "
+        f"trained? Train the plan's ({sizes.num_hidden_layers} layers of {sizes.hidden_size}, sequences of "
+        f"{assumed.sequence_length}), or plan for the one that is trained; then its figures can be compared"
+    )
+
+
 _RULES: Final[dict[Name, Callable[[Seen], str | None]]] = {
     "communication": _communication, "utilisation": _utilisation, "data_wait": _data_wait,
     "memory_creep": _memory_creep, "straggler": _straggler, "throttling": _throttling, "accumulation": _accumulation,
-    "offload": _offload,
+    "offload": _offload, "other_model": _other_model,
 }  # fmt: skip
 _DECISIONS: Final = {
     "traffic": ("zero_stage", "micro_batch_size", "tensor_parallel", "gradient_compression"),
@@ -193,26 +216,36 @@ _DECISIONS: Final = {
 
 
 def _effect(plan: Plan, kind: str, calibration: Calibration | None) -> str:
-    """The change among those that is predicted to be fastest and still fits; both times are predictions."""
+    """The change among those that the request allows and that still fit which is predicted to be fastest, if by more
+    than predictions can tell apart; both times are predictions with the same constants.
+    """
     from planner import calibrations
+    from planner.allowed import outside_domains
     from planner.legality import violations
     from planner.neighbours import neighbours
     from planner.prediction import predict
+    from planner.uncertainty import within_noise
 
     assert plan.configuration is not None
-    assert plan.prediction is not None
     job, constants = plan.request.job, calibration or calibrations.current()
-    now, risk = plan.prediction.time.step_seconds, plan.request.constraints.oom_risk
+    allowed = plan.request.constraints
+    risk = allowed.oom_risk
+    now = predict(job, plan.configuration, constants, oom_risk=risk, replay=False).time.step_seconds
     best: tuple[float, str] | None = None
     for one in neighbours(plan.configuration):
         if one.subject not in _DECISIONS[kind] or violations(job, one.configuration):
+            continue
+        if any(outside_domains(allowed, one.configuration)):
             continue
         foretold = predict(job, one.configuration, constants, oom_risk=risk, replay=False)
         seconds = foretold.time.step_seconds
         if foretold.memory.verdict == "fits" and (best is None or seconds < best[0]):
             best = seconds, f"{one.subject} {one.instead} instead of {one.chosen}"
-    if best is None or best[0] >= now:
-        return "no single change is predicted to be faster; plan again with this run's measurements"
+    if best is None or within_noise(now / best[0] - 1, constants):
+        return (
+            "no single change that the request allows is predicted to be faster by more than predictions can tell "
+            "apart; plan again with this run's measurements"
+        )
     return f"{best[1]} is predicted to take {best[0]:.3g} s a step instead of {now:.3g} s"
 
 

@@ -7,7 +7,7 @@
         for batch in batches:
             with run.step():
                 loss = train_one_step(batch)
-            run.record_loss(float(loss))
+            run.record_loss(loss)
 
 Under `meshwright-exec run` the launcher names the report directory in the environment; without it nothing is written.
 The order of steps is fixed: warm-up, one step for the resident peak, one step under the memory tracker (CPU), one to
@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from executor import peaks
 from executor.caps import cap_memory
@@ -34,6 +34,9 @@ from executor.files import private_directory, write_text
 from executor.guards import Guards
 from executor.measured import MemoryPeak, Phase, RankReport, StepTimes, TimeSplit, installed_releases
 from executor.profile import profiled
+
+if TYPE_CHECKING:
+    import torch
 
 DEFAULT_WARMUP_STEPS = 3
 DEFAULT_TIMED_STEPS = 10
@@ -52,6 +55,7 @@ class Instrument:
     warmup_steps: int = DEFAULT_WARMUP_STEPS
     timed_steps: int = DEFAULT_TIMED_STEPS
     losses: list[float] = field(default_factory=list)
+    _loss_steps: list[int] = field(default_factory=list)
     _seconds: list[float] = field(default_factory=list)
     _cpu_seconds: list[float] = field(default_factory=list)
     _resident: dict[Phase, int] = field(default_factory=dict)
@@ -232,11 +236,13 @@ class Instrument:
             return None
         return sum(self._cpu_seconds) / (sum(self._seconds) * int(torch.get_num_threads()))
 
-    def record_loss(self, value: float) -> None:
-        """Keep the loss of the last step."""
-        self.losses.append(value)
+    def record_loss(self, value: "float | torch.Tensor") -> None:
+        """Keep the loss of the last step; a tensor is taken as it is, its graph is not kept."""
+        number = float(value.detach() if hasattr(value, "detach") else value)
+        self.losses.append(number)
+        self._loss_steps.append(self._steps)
         if self.guards is not None:
-            self.guards.loss(value, self._steps)
+            self.guards.loss(number, self._steps)
 
     def report(self, error: BaseException | None = None) -> RankReport:
         """What was measured so far."""
@@ -249,6 +255,7 @@ class Instrument:
             error=None if error is None else f"{type(error).__name__}: {error}".splitlines()[0],
             phase=self._current,
             requested_bytes=requested_bytes(error),
+            ended_at=None if error is None else time.time(),
             steps_done=self._steps,
             times=StepTimes(
                 warmup_steps=self.warmup_steps, seconds=tuple(self._seconds), cpu_seconds=tuple(self._cpu_seconds)
@@ -274,5 +281,6 @@ class Instrument:
             celsius=self._peaks.celsius(),
             hook_share=self._hooks / self._inside if self._inside else None,
             losses=tuple(loss if math.isfinite(loss) else None for loss in self.losses),
+            loss_steps=tuple(self._loss_steps),
             versions=installed_releases(),
         )

@@ -18,6 +18,7 @@ from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
 from executor.hints import Thresholds
 from executor.instrument import DEFAULT_TIMED_STEPS, DEFAULT_WARMUP_STEPS
 from executor.measured import installed_releases
+from executor.overrides import reasons
 from planner.plan import Plan
 
 DEEPSPEED_FILE = "deepspeed.json"
@@ -63,6 +64,14 @@ class LaunchOptions:
     recovery: Mapping[str, str] = field(default_factory=dict)
     """Environment of a run that is watched and continued."""
 
+    def __post_init__(self) -> None:
+        """Refuse names that no variable has.
+
+        Raises:
+            PlanRefused: one in `passed`.
+        """
+        environment.check_names(self.passed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
@@ -87,6 +96,8 @@ class Launch:
     """Name -> text, to be written into `directory`."""
     wrapping: tuple[str, ...] = ()
     """What wraps the model, outermost last."""
+    notes: tuple[str, ...] = ()
+    """What is to be said before it starts."""
 
     @property
     def reports(self) -> Path:
@@ -101,6 +112,7 @@ class Launch:
             "environment": self.added,
             "directory": str(self.directory),
             "files": self.files,
+            "notes": list(self.notes),
         }
 
 
@@ -112,14 +124,9 @@ def configuration_to_run(plan: Plan) -> Configuration:
         PlanRefused: no launcher for its back end.
     """
     if plan.configuration is None:
-        raise PlanInfeasible(f"the plan's status is {plan.status}: there is nothing to run{_reasons(plan)}")
+        raise PlanInfeasible(f"the plan's status is {plan.status}: there is nothing to run{reasons(plan)}")
     wrapper(plan.configuration)
     return plan.configuration
-
-
-def _reasons(plan: Plan) -> str:
-    conflict = plan.infeasibility.conflict if plan.infeasibility else ()
-    return f" ({'; '.join(part.text for part in conflict)})" if conflict else ""
 
 
 def require_packages(*names: str) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt
 from cost_models.specs.base import Spec
 
 Phase = Literal["load", "first_step", "step", "eval", "save"]
-Outcome = Literal["ok", "error", "out_of_memory", "killed", "diverged", "slow"]
+Outcome = Literal["ok", "error", "out_of_memory", "killed", "diverged", "slow", "stopped"]
 
 
 class MemoryPeak(Spec):
@@ -65,6 +65,8 @@ class RankReport(Spec):
     """In which it ended."""
     requested_bytes: NonNegativeInt | None = None
     """Size of the request that memory ran out at, where the message says it."""
+    ended_at: float | None = None
+    """When it ended badly, by the node's clock; unknown of a process that left no last report. [s since 1970]"""
     steps_done: NonNegativeInt
     times: StepTimes
     allocated: MemoryPeak | None
@@ -90,7 +92,9 @@ class RankReport(Spec):
     hook_share: float | None = None
     """Time spent in the instrument itself, over that of the steps that it does not slow down on purpose."""
     losses: tuple[float | None, ...]
-    """By step; None where it was no number."""
+    """As recorded; None where it was no number."""
+    loss_steps: tuple[NonNegativeInt, ...] = ()
+    """The step of each loss, from 1."""
     versions: dict[str, str]
 
 

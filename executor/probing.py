@@ -3,24 +3,29 @@
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import yaml
 
 from cost_models.specs.base import Spec
 from executor import environment
+from executor.caps import check_size
 from executor.client import post
 from executor.device import devices_here
-from executor.errors import ProbeFailed
-from executor.files import write_text
+from executor.errors import PlanRefused, ProbeFailed
+from executor.files import check_writable, said, write_text
 from executor.launch import Nodes, cpu_environment, require_packages, torchrun_arguments
 from executor.probe.node import Node, read_node
 from executor.probe.pool import pool_of
 from executor.probe.worker import Figures
 from executor.processes import run_group
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+"""Of a device or cluster, as the service takes it."""
 
 
 class Probe(Spec):
@@ -64,6 +69,21 @@ def probe(processes: int, *, name: str, memory_bytes: int | None, output: TextIO
     return Probe(node=node, figures=figures, pool=pool_of(node, figures, name=name, memory_bytes=memory_bytes))
 
 
+def check_asked(*, names: tuple[str, ...], memory_bytes: int | None, processes: int, out: Path) -> None:
+    """Refuse before anything is measured what would be refused after it.
+
+    Raises:
+        PlanRefused: a name that the service does not take, memory that the node does not have, no place for the file.
+    """
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise PlanRefused(f"{name!r} is no name of a device or cluster: up to 200 of a-z, 0-9, '.', '_' and '-', "
+                              "beginning with a letter or digit")  # fmt: skip
+    if memory_bytes is not None:
+        check_size("--memory", memory_bytes, processes)
+    check_writable(out)
+
+
 def default_name() -> str:
     """Of the device."""
     return "gpu-probe" if read_node().gpus else "cpu-probe"
@@ -75,9 +95,16 @@ def default_processes() -> int:
 
 
 def write_pool(probe_: Probe, path: Path) -> Path:
-    """The file that `cluster: {device: PATH}` reads."""
+    """The file that `cluster: {device: PATH}` reads.
+
+    Raises:
+        ProbeFailed: it cannot be written.
+    """
     head = f"# Measured by meshwright-exec probe on {probe_.node.hostname}.\n"
-    return write_text(path, head + yaml.safe_dump(probe_.pool, sort_keys=False, width=110))
+    try:
+        return write_text(path, head + yaml.safe_dump(probe_.pool, sort_keys=False, width=110))
+    except OSError as error:
+        raise ProbeFailed(f"--out {path} could not be written: {said(error)}; the figures are above") from None
 
 
 def register(probe_: Probe, service: str, *, device: str, cluster: str) -> None:

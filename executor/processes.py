@@ -14,12 +14,23 @@ from typing import IO
 GRACE_SECONDS = 15.0
 """Between SIGTERM and SIGKILL: time to write a last report."""
 _POLL_SECONDS = 0.1
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(KeyboardInterrupt):
+    """An operator ended the run by a signal."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        """By signal `number`."""
+        super().__init__(number.name)
+        self.number = number
 
 
 def run_group(argv: Sequence[str], environment: dict[str, str], cwd: Path, output: IO[str]) -> int:
     """Run `argv` to its end, forwarding its output line by line; the exit status (negative: the signal).
 
-    SIGINT, SIGTERM and SIGHUP to this process end the group and every descendant, then surface as KeyboardInterrupt.
+    Raises:
+        Stopped: SIGINT, SIGTERM or SIGHUP came to this process; the group and every descendant are ended by then.
     """
     with _signals_interrupt():
         child = subprocess.Popen(  # an argument list, never a shell
@@ -130,15 +141,24 @@ def _forward(source: IO[str] | None, target: IO[str]) -> None:
 
 @contextlib.contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP act as SIGINT does: KeyboardInterrupt in the main thread."""
+    """The first of SIGINT, SIGTERM and SIGHUP is raised in the main thread; further ones do not disturb the ending.
+
+    One that the caller ignores (nohup) stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
+    told = False
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            raise Stopped(signal.Signals(number))
+
+    asked = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in asked}
     try:
         yield
     finally:

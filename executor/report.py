@@ -1,21 +1,18 @@
 """Predicted against measured: the reports of all processes of a run, joined, beside what the plan foretold."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field, NonNegativeInt
 
 from cost_models.errors import SpecError
 from cost_models.specs.base import Spec
-from executor.environment import FAILURE_FILE
+from executor.causes import by_cause, described, killed_ranks
 from executor.files import write_text
 from executor.hints import Thresholds, hints
 from executor.measured import MemoryPeak, Outcome, Phase, RankReport, TimeSplit
 from planner.plan import MemoryPrediction, Plan, Prediction
-
-_CAUSES: Final[tuple[Outcome, ...]] = ("out_of_memory", "diverged", "slow", "error", "killed", "ok")
 
 
 class Comparison(Spec):
@@ -26,6 +23,8 @@ class Comparison(Spec):
     predicted: float
     interval: tuple[float, float] | None
     """Lower and upper end that the plan states for it."""
+    level: float | None = None
+    """How much of what may happen lies within, as a share."""
     measured: float | None
     method: str
     ratio: float | None
@@ -45,13 +44,23 @@ class RunReport(Spec):
     requested_bytes: NonNegativeInt | None = None
     """Size of the request that memory ran out at."""
     signal: int | None = None
-    """That killed the process which failed first."""
+    """That killed the process which failed first, or by which an operator stopped the run."""
+    failed_rank: int | None = None
+    """The process that failed first."""
+    other_failures: tuple[str, ...] = ()
+    """The other processes that ended badly, in the order they did."""
     processes: NonNegativeInt
     reported: NonNegativeInt
     """Processes that left a report."""
     steps_done: NonNegativeInt
     first_loss: float | None
+    first_loss_step: int | None = None
     last_loss: float | None
+    """The last that is a number."""
+    last_loss_step: int | None = None
+    """The step it belongs to."""
+    diverged_at: int | None = None
+    """The first step whose loss is no number."""
     comparisons: tuple[Comparison, ...]
     split: TimeSplit | None = None
     """Of the process whose profiled step took longest."""
@@ -60,6 +69,10 @@ class RunReport(Spec):
     hook_share: float | None = None
     """Of the process whose instrument took most."""
     hints: tuple[str, ...] = ()
+    edited: bool = False
+    """Whether the plan was changed after it was made: then this says nothing of the one that was planned."""
+    suspect: str | None = None
+    """Why the figures may not be of the plan: `other_model` where the memory is not of its model's order."""
     resident: dict[Phase, MemoryPeak]
     """By phase, the fullest process."""
     allocated_by_phase: dict[Phase, MemoryPeak] = Field(default_factory=dict)
@@ -99,69 +112,72 @@ def read_ranks(directory: Path) -> tuple[RankReport, ...]:
     return tuple(sorted(ranks, key=lambda report: report.rank))
 
 
-def first_killed(directory: Path) -> tuple[int | None, int | None]:
-    """Rank and signal of the process that failed first, where a signal ended it, as the launcher of the node says."""
-    try:
-        told = json.loads((directory / FAILURE_FILE).read_bytes())
-        rank, code = told["rank"], int(told["exit_code"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None, None
-    return (rank, -code) if code < 0 else (None, None)
-
-
 def join(
     plan: Plan,
     ranks: tuple[RankReport, ...],
     *,
     exit_status: int,
     directory: Path,
+    stopped_by: int | None = None,
     adaptations: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
     limits: Thresholds | None = None,
 ) -> RunReport:
-    """The run: the slowest step, the fullest process. `notes` are what was known before it started."""
+    """The run: the slowest step, the fullest process. `notes` are what was known before it started, `stopped_by` the
+    signal by which an operator ended it.
+    """
     assert plan.configuration is not None
     assert plan.prediction is not None
-    # When one process ends badly torchrun stops the others: the one that says more is the cause.
-    failed = sorted((rank for rank in ranks if rank.outcome != "ok"), key=lambda rank: _CAUSES.index(rank.outcome))
-    killed, signal_ = first_killed(directory / "reports")
-    # The others of a process that was killed end by errors of their collectives: those are not the cause.
-    if failed and failed[0].outcome in ("killed", "error"):
-        failed.sort(key=lambda rank: rank.rank != killed)
-    losses = [loss for loss in ranks[0].losses if loss is not None] if ranks else []
+    killed = killed_ranks(directory / "reports")
+    failed = by_cause(ranks, killed)
+    losses = _losses(ranks[0]) if ranks else []
+    finite = [(step, loss) for step, loss in losses if loss is not None]
+    diverged_at = min((step for rank in ranks for step, loss in _losses(rank) if loss is None), default=None)
+    outcome = "stopped" if stopped_by is not None else _outcome(failed, exit_status, diverged_at)
+    found = hints(plan, ranks, limits)
     return RunReport(
         plan_id=plan.envelope.id,
         request_hash=plan.provenance.request_hash,
-        outcome=_outcome(failed, exit_status),
+        outcome=outcome,
         exit_status=exit_status,
-        error=failed[0].error if failed else None,
+        error=_error(failed, outcome, diverged_at),
         last_phase=failed[0].phase if failed else None,
         requested_bytes=failed[0].requested_bytes if failed else None,
-        signal=signal_,
+        signal=stopped_by or (killed.get(failed[0].rank) if failed else None),
+        failed_rank=failed[0].rank if failed and outcome != "stopped" else None,
+        other_failures=() if outcome == "stopped" else tuple(described(rank) for rank in failed[1:]),
         processes=plan.configuration.world_size,
         reported=len(ranks),
         steps_done=min((rank.steps_done for rank in ranks), default=0),
-        first_loss=losses[0] if losses else None,
-        last_loss=losses[-1] if losses else None,
-        comparisons=compare(plan.prediction, ranks),
+        first_loss=finite[0][1] if finite else None,
+        first_loss_step=finite[0][0] if finite else None,
+        last_loss=finite[-1][1] if finite else None,
+        last_loss_step=finite[-1][0] if finite else None,
+        diverged_at=diverged_at,
+        comparisons=compare(plan.prediction, ranks, oom_risk=plan.request.constraints.oom_risk),
         split=max((r.split for r in ranks if r.split), key=lambda split: split.step_seconds, default=None),
         data_wait_seconds=max((r.data_wait_seconds for r in ranks if r.data_wait_seconds is not None), default=None),
         hook_share=max((r.hook_share for r in ranks if r.hook_share is not None), default=None),
-        hints=tuple(hint.text for hint in hints(plan, ranks, limits)),
+        hints=tuple(hint.text for hint in found),
+        edited=plan.edited,
+        suspect="other_model" if any(hint.name == "other_model" for hint in found) else None,
         resident=fullest([rank.resident for rank in ranks]),
         allocated_by_phase=fullest([rank.allocated_by_phase for rank in ranks]),
         host_bytes=sum(rank.host.bytes for rank in ranks if rank.host) or None,
         utilisation=min((rank.utilisation for rank in ranks if rank.utilisation is not None), default=None),
         adaptations=adaptations,
-        notes=notes + _notes(ranks),
+        notes=notes + _notes(ranks, diverged_at),
         versions=ranks[0].versions if ranks else {},
         directory=str(directory),
     )
 
 
-def compare(prediction: Prediction, ranks: tuple[RankReport, ...]) -> tuple[Comparison, ...]:
-    """Step time, allocated bytes, resident (CPU) or reserved (CUDA) bytes, and what the driver of a GPU shows."""
-    time, memory = prediction.time, prediction.memory
+def compare(prediction: Prediction, ranks: tuple[RankReport, ...], *, oom_risk: float) -> tuple[Comparison, ...]:
+    """Step time, allocated bytes, resident (CPU) or reserved (CUDA) bytes, and what the driver of a GPU shows.
+
+    A plan states the quantile of memory that is exceeded at `oom_risk`, and one as far below the median.
+    """
+    time, memory, within = prediction.time, prediction.memory, 1.0 - 2.0 * oom_risk
     resident = fullest([rank.resident for rank in ranks]).get("step")
     device = max((rank.device_used for rank in ranks if rank.device_used), key=lambda peak: peak.bytes, default=None)
     allocated = max((rank.allocated for rank in ranks if rank.allocated), key=lambda peak: peak.bytes, default=None)
@@ -169,41 +185,47 @@ def compare(prediction: Prediction, ranks: tuple[RankReport, ...]) -> tuple[Comp
     steps = min((len(rank.times.seconds) for rank in ranks), default=0)
     return (
         _comparison(
-            ("step_time", "s", f"median of {steps} steps after warm-up, slowest process"),
-            (time.step_seconds, time.interval_seconds.get("90")),
+            (
+                "step_time",
+                "s",
+                f"median of {steps} steps after warm-up, slowest process" if medians else "not measured",
+            ),
+            (time.step_seconds, time.interval_seconds.get("80"), 0.8),
             max(medians, default=None),
         ),
         _comparison(
             ("peak_allocated", "bytes", allocated.method if allocated else "not measured"),
-            (memory.allocated.median_bytes, (memory.allocated.lower_bytes, memory.allocated.upper_bytes)),
+            (memory.allocated.median_bytes, (memory.allocated.lower_bytes, memory.allocated.upper_bytes), within),
             allocated.bytes if allocated else None,
         ),
         _comparison(
             ("peak_reserved", "bytes", resident.method if resident else "not measured"),
-            (memory.reserved.median_bytes, (memory.reserved.lower_bytes, memory.reserved.upper_bytes)),
+            (memory.reserved.median_bytes, (memory.reserved.lower_bytes, memory.reserved.upper_bytes), within),
             resident.bytes if resident else None,
         ),
-        *_of_device(memory, device),
+        *_of_device(memory, device, within),
     )
 
 
-def _of_device(memory: MemoryPrediction, used: MemoryPeak | None) -> tuple[Comparison, ...]:
+def _of_device(memory: MemoryPrediction, used: MemoryPeak | None, within: float) -> tuple[Comparison, ...]:
     if used is None:
         return ()
     interval = (memory.device.lower_bytes, memory.device.upper_bytes)
-    return (_comparison(("peak_device", "bytes", used.method), (memory.device.median_bytes, interval), used.bytes),)
+    foretold = (memory.device.median_bytes, interval, within)
+    return (_comparison(("peak_device", "bytes", used.method), foretold, used.bytes),)
 
 
 def _comparison(
-    what: tuple[str, str, str], predicted: tuple[float, tuple[float, float] | None], measured: float | None
+    what: tuple[str, str, str], predicted: tuple[float, tuple[float, float] | None, float], measured: float | None
 ) -> Comparison:
-    (quantity, unit, method), (value, interval) = what, predicted
+    (quantity, unit, method), (value, interval, level) = what, predicted
     within = None if measured is None or interval is None else interval[0] <= measured <= interval[1]
     return Comparison(
         quantity=quantity,
         unit=unit,
         predicted=value,
         interval=interval,
+        level=None if interval is None else level,
         measured=measured,
         method=method,
         ratio=None if measured is None or value <= 0 else measured / value,
@@ -221,19 +243,36 @@ def fullest(ranks: Sequence[Mapping[Phase, MemoryPeak]]) -> dict[Phase, MemoryPe
     return found
 
 
-def _outcome(failed: list[RankReport], exit_status: int) -> Outcome:
+def _losses(rank: RankReport) -> list[tuple[int, float | None]]:
+    """Step and loss, in order; a report of an earlier release has a loss for each step."""
+    steps = rank.loss_steps or range(1, len(rank.losses) + 1)
+    return list(zip(steps, rank.losses, strict=False))
+
+
+def _outcome(failed: list[RankReport], exit_status: int, diverged_at: int | None) -> Outcome:
+    """A loss that is no number is a divergence whether or not a guard ended the run at it."""
     if exit_status < 0 and not failed:
         return "killed"
     if failed:
         return failed[0].outcome
-    return "ok" if exit_status == 0 else "error"
+    if exit_status:
+        return "error"
+    return "ok" if diverged_at is None else "diverged"
 
 
-def _notes(ranks: tuple[RankReport, ...]) -> tuple[str, ...]:
+def _error(failed: list[RankReport], outcome: Outcome, diverged_at: int | None) -> str | None:
+    if failed and outcome != "stopped":
+        return failed[0].error
+    return f"the loss of step {diverged_at} is no number" if outcome == "diverged" else None
+
+
+def _notes(ranks: tuple[RankReport, ...], diverged_at: int | None) -> tuple[str, ...]:
     """What keeps a figure from being there."""
     if not ranks:
-        return ("no process left a report: does the script use executor.instrument.Instrument?",)
+        return ("nothing was measured: no process left a report; does the script use executor.instrument.Instrument?",)
     notes = []
+    if diverged_at is not None:
+        notes.append(f"the loss of step {diverged_at} is no number: weights and losses after it mean nothing")
     if any(not rank.times.seconds for rank in ranks):
         steps = min(rank.steps_done for rank in ranks)
         notes.append(f"no step was timed: the training ended after {steps} steps, before the timed ones")

@@ -13,6 +13,7 @@ from executor.spool import Sent, Spool
 
 _OUTCOMES: Final = {
     "ok": "ok", "out_of_memory": "oom", "error": "failed", "killed": "failed", "diverged": "failed", "slow": "failed",
+    "stopped": "failed",
 }  # fmt: skip
 _KILLED: Final = -9
 """Exit status of a launcher that could not say its own."""
@@ -25,10 +26,10 @@ def path_of(report: RunReport) -> str:
 
 
 def measurement(report: RunReport) -> dict[str, Any] | None:
-    """What the service keeps of a run; None where it ran and measured nothing."""
-    figures = {line.quantity: line.measured for line in report.comparisons if line.measured}
-    if report.outcome == "ok" and not figures:
+    """What the service keeps of a run; None where there is nothing that it may keep of the plan: see `unreported`."""
+    if unreported(report) is not None:
         return None
+    figures = {line.quantity: line.measured for line in report.comparisons if line.measured}
     body: dict[str, Any] = {
         "outcome": _OUTCOMES[report.outcome],
         "steps": report.steps_done,
@@ -46,10 +47,21 @@ def measurement(report: RunReport) -> dict[str, Any] | None:
     return body
 
 
+def unreported(report: RunReport) -> str | None:
+    """Why nothing of a run is reported."""
+    if report.edited:
+        return "the plan was changed after it was made, and this is no measurement of the one that the service knows"
+    if report.outcome == "ok" and not any(line.measured for line in report.comparisons):
+        return "nothing was measured"
+    return None
+
+
 def _notes(report: RunReport) -> str:
     """key=value tokens: how it ended, and where."""
     facts = {
         "outcome": report.outcome,
+        "suspect": report.suspect,
+        "diverged_at": report.diverged_at,
         "phase": report.last_phase,
         "requested_bytes": report.requested_bytes,
         "signal": report.signal,

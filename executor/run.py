@@ -4,17 +4,18 @@ import json
 import shutil
 import signal
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
 from cost_models.errors import SpecError
-from executor import client
+from executor import client, environment
+from executor.caps import check_cap
 from executor.deepspeed_config import adapted_to_cpu, exported
-from executor.device import check_device
+from executor.device import check_device, check_precision
 from executor.errors import PlanRefused, RunFailed
-from executor.files import private_directory, write_text
+from executor.files import empty_directory, private_directory, said, write_text
 from executor.hints import Thresholds
 from executor.launch import (
     Launch,
@@ -25,7 +26,8 @@ from executor.launch import (
     processes_per_node,
     require_packages,
 )
-from executor.processes import run_group
+from executor.overrides import as_it_reads
+from executor.processes import Stopped, run_group
 from executor.report import RunReport, join, read_ranks
 from planner.plan import MAX_BYTES, Plan
 
@@ -39,7 +41,7 @@ class PreparedRun:
     adaptations: tuple[str, ...]
     limits: Thresholds
     notes: tuple[str, ...]
-    """What about this node could not be checked."""
+    """What is to be said before it starts: what could not be checked, and what is not as planned."""
 
 
 def read_plan(path: Path) -> Plan:
@@ -77,20 +79,29 @@ def prepare_run(plan: Plan, script: Script, options: LaunchOptions) -> PreparedR
     """Everything that can be refused is refused here, before anything is written or started.
 
     Raises:
-        PlanRefused: it cannot be run here as asked.
+        PlanRefused: it cannot be run here as asked, or its parts contradict each other.
+        BrokenRule: a changed configuration breaks a rule.
         ExportUnsupported: DeepSpeed cannot express it.
         MissingExtra: torch or deepspeed is not installed.
     """
-    notes = check_device(plan, processes_per_node(configuration_to_run(plan), options.nodes))
+    plan, notes = as_it_reads(plan)
+    notes += check_device(plan, processes_per_node(configuration_to_run(plan), options.nodes))
     if plan.prediction is None:
         raise PlanRefused(f"the plan {plan.envelope.id} states a configuration but no prediction to measure against")
     cpu = plan.pool.device.kind == "cpu"
+    if cpu:
+        check_precision(configuration_to_run(plan))
+    notes += environment.unset(options.passed)
+    if options.memory_cap is not None:
+        notes += check_cap(options.memory_cap, plan.prediction, kind=plan.pool.device.kind)
     config, adaptations = _deepspeed_config(plan, cpu=cpu)
     adapted = configuration_to_run(plan).lora is not None
     needs_deepspeed = config is not None or options.starter == "deepspeed"
     require_packages("torch", *(("deepspeed",) if needs_deepspeed else ()), *(("peft",) if adapted else ()))
     launch = prepare(plan, config, script, options, cpu=cpu)
-    return PreparedRun(plan=plan, launch=launch, adaptations=adaptations, limits=options.limits, notes=notes)
+    return PreparedRun(
+        plan=plan, launch=replace(launch, notes=notes), adaptations=adaptations, limits=options.limits, notes=notes
+    )
 
 
 def _deepspeed_config(plan: Plan, *, cpu: bool) -> tuple[str | None, tuple[str, ...]]:
@@ -105,49 +116,57 @@ def execute(prepared: PreparedRun, output: TextIO) -> RunReport:
     """Write the files, run to the end, join and store the report; a failed run is reported too.
 
     Raises:
-        PlanRefused: the run directory already holds a run.
+        PlanRefused: the run directory already holds a run, or cannot be written.
     """
-    launch = prepared.launch
-    if launch.directory.is_dir() and any(launch.directory.iterdir()):
-        raise PlanRefused(f"{launch.directory} is not empty; give every run a directory of its own")
-    private_directory(launch.directory)
-    private_directory(launch.reports)
-    for name, text in launch.files.items():
-        write_text(launch.directory / name, text)
-    interrupt = None
+    launch, stopped_by = prepared.launch, None
+    _write_files(launch)
     try:
         status = run_group(launch.argv, launch.environment, launch.cwd, output)
-    except KeyboardInterrupt as stopped:
-        interrupt, status = stopped, -signal.SIGINT
+    except Stopped as stopped:
+        stopped_by, status = int(stopped.number), -int(stopped.number)
     report = join(
         prepared.plan,
         read_ranks(launch.reports),
         exit_status=status,
         directory=launch.directory,
+        stopped_by=stopped_by,
         adaptations=prepared.adaptations,
         notes=prepared.notes,
         limits=prepared.limits,
     )
-    report.write(launch.directory / "report.json")
-    if interrupt is not None:
-        raise interrupt
+    try:
+        report.write(launch.directory / "report.json")
+    except OSError as error:  # full by now: what was measured is still said
+        note = f"{launch.directory / 'report.json'} could not be written: {said(error)}"
+        report = report.model_copy(update={"notes": (*report.notes, note)})
     return report
+
+
+def _write_files(launch: Launch) -> None:
+    """The launch's files in a directory of their own.
+
+    Raises:
+        PlanRefused: it holds something, or cannot be written.
+    """
+    try:
+        empty_directory(launch.directory)
+        private_directory(launch.reports)
+        for name, text in launch.files.items():
+            write_text(launch.directory / name, text)
+    except OSError as error:
+        raise PlanRefused(f"--out {launch.directory} cannot be written: {said(error)}") from None
 
 
 def submit(launch: Launch) -> None:
     """Write a batch system's files and hand them to it; its answer goes to the terminal.
 
     Raises:
-        PlanRefused: its command is not installed here, or the directory is not empty.
+        PlanRefused: its command is not installed here, or the directory is not empty or cannot be written.
         RunFailed: it refused the job.
     """
     if shutil.which(launch.argv[0]) is None:
         raise PlanRefused(f"{launch.argv[0]} is not installed here; --dry-run prints what it would be given")
-    if launch.directory.is_dir() and any(launch.directory.iterdir()):
-        raise PlanRefused(f"{launch.directory} is not empty; give every run a directory of its own")
-    private_directory(launch.directory)
-    for name, text in launch.files.items():
-        write_text(launch.directory / name, text)
+    _write_files(launch)
     status = subprocess.run(launch.argv, cwd=launch.cwd, check=False).returncode  # an argument list, never a shell
     if status:
         raise RunFailed(f"{launch.argv[0]} ended with status {status}; its files are in {launch.directory}")
@@ -159,9 +178,18 @@ def check(report: RunReport) -> None:
     Raises:
         RunFailed: with the outcome and where its files are.
     """
+    if report.outcome == "stopped":
+        name = signal.Signals(report.signal).name if report.signal else "a signal"
+        raise RunFailed(
+            f"the training was stopped by {name} after {report.steps_done} steps and no process was left running; its "
+            f"files are in {report.directory}"
+        )
     if report.outcome != "ok":
         reason = report.error or f"exit status {report.exit_status}"
-        raise RunFailed(f"the training ended with {report.outcome} ({reason}); its files are in {report.directory}")
+        whose = "" if report.failed_rank is None else f"rank {report.failed_rank}: "
+        raise RunFailed(
+            f"the training ended with {report.outcome} ({whose}{reason}); its files are in {report.directory}"
+        )
 
 
 def default_directory() -> Path:

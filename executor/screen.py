@@ -12,14 +12,14 @@ from executor.report import Comparison, RunReport
 
 def show_report(report: RunReport, console: Console) -> None:
     """One table, then what is worth a sentence."""
-    table = Table(title=Text(f"Run of plan {report.plan_id}: {report.outcome}"), title_justify="left")
+    table = Table(title=Text(f"Run of plan {report.plan_id}: {_ended(report)}"), title_justify="left")
     for heading in ("", "predicted", "interval", "measured", "ratio"):
         table.add_column(heading, justify="right" if heading else "left")
     for line in report.comparisons:
         table.add_row(
             Text(_name(line)),
             _shown(line, line.predicted),
-            "-" if line.interval is None else " .. ".join(_shown(line, end) for end in line.interval),
+            _interval(line),
             "-" if line.measured is None else _shown(line, line.measured),
             "-" if line.ratio is None else f"{line.ratio:.2f}",
         )
@@ -27,7 +27,8 @@ def show_report(report: RunReport, console: Console) -> None:
     for line in report.comparisons:
         console.print(f"{_name(line)}: {line.method}", markup=False)
     if report.first_loss is not None and report.last_loss is not None:
-        console.print(f"loss {report.first_loss:.4f} -> {report.last_loss:.4f} over {report.steps_done} steps")
+        first = f"loss {report.first_loss:.4f} (step {report.first_loss_step})"
+        console.print(f"{first} -> {report.last_loss:.4f} (step {report.last_loss_step})")
     if report.split:
         parts = report.split.model_dump(exclude={"step_seconds"})
         shown = ", ".join(f"{name.replace('_', ' ')} {seconds:.3f} s" for name, seconds in parts.items())
@@ -44,7 +45,10 @@ def show_report(report: RunReport, console: Console) -> None:
     for note in (*report.adaptations, *report.notes):
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     if report.error:
-        console.print(f"error: {report.error}", markup=False, soft_wrap=True)
+        whose = "" if report.failed_rank is None else f"rank {report.failed_rank}: "
+        console.print(f"error: {whose}{report.error}", markup=False, soft_wrap=True)
+    for other in report.other_failures:
+        console.print(f"then {other}", markup=False, soft_wrap=True)
     if report.last_phase:
         asked = f", asking for {report.requested_bytes / GIB:.3f} GiB" if report.requested_bytes else ""
         signal = f", by signal {report.signal}" if report.signal else ""
@@ -81,6 +85,19 @@ def show_probe(probe: Probe, console: Console) -> None:
         )
     for note in node.notes:
         console.print(f"note: {note}", markup=False)
+
+
+def _interval(line: Comparison) -> str:
+    if line.interval is None:
+        return "-"
+    level = "" if line.level is None else f"{100 * line.level:.4g} %: "
+    return level + " .. ".join(_shown(line, end) for end in line.interval)
+
+
+def _ended(report: RunReport) -> str:
+    """The outcome, and what `ok` does not mean."""
+    measured = any(line.measured is not None for line in report.comparisons)
+    return report.outcome if measured or report.outcome != "ok" else "ok, but nothing was measured"
 
 
 def _name(line: Comparison) -> str:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cost_models.specs.base import Spec
-from executor.errors import ServiceAway, ServiceRefused
-from executor.files import private_directory, write_text
+from executor.errors import PlanRefused, ServiceAway, ServiceRefused
+from executor.files import private_directory, said, write_text
 from executor.processes import started
 
 DIRECTORY: Final = "MESHWRIGHT_SPOOL"
@@ -63,11 +63,19 @@ class Spool:
     """One directory. Several processes may use it at once."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Make the directories."""
-        self.root = private_directory(root or default_root())
-        self._runs, self._waiting, self._refused = (
-            private_directory(self.root / name) for name in ("runs", "waiting", "refused")
-        )
+        """Make the directories.
+
+        Raises:
+            PlanRefused: they cannot be made.
+        """
+        self.root = root or default_root()
+        try:
+            private_directory(self.root)
+            self._runs, self._waiting, self._refused = (
+                private_directory(self.root / name) for name in ("runs", "waiting", "refused")
+            )
+        except OSError as error:
+            raise PlanRefused(f"{DIRECTORY} {self.root} cannot be written: {said(error)}") from None
 
     def open_run(self, directory: Path) -> str:
         """Say that this process launches a run; its id."""

@@ -1,8 +1,8 @@
-"""torchrun that ends with its parent and tells which process failed first: `python -m executor.torchrun`."""
+"""torchrun that ends with its parent and tells which processes failed: `python -m executor.torchrun`."""
 
 import runpy
 
-from executor.children import end_with_parent, tell_failure
+from executor.children import end_with_parent, tell_failures
 
 
 def main() -> None:
@@ -11,10 +11,11 @@ def main() -> None:
     try:
         runpy.run_module("torch.distributed.run", run_name="__main__", alter_sys=True)
     except Exception as error:
-        first = getattr(error, "get_first_failure", None)
-        if first is not None:
-            rank, failure = first()
-            tell_failure(rank, failure.exitcode)
+        if (stopped := getattr(error, "sigval", None)) is not None:  # torchrun's SignalException: asked to stop
+            raise SystemExit(128 + int(stopped)) from None
+        # Not the first alone: torchrun looks at all of them now and then, and takes the lowest rank of those it finds.
+        failures = getattr(error, "failures", {})
+        tell_failures([(rank, failure.exitcode) for rank, failure in sorted(failures.items())])
         raise
 
 

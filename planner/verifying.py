@@ -171,7 +171,7 @@ def _identity(certificate: Certificate, calibration: Calibration) -> Iterator[st
 
 
 def _legality(certificate: Certificate) -> Iterator[str]:
-    from cost_models.strategy import Strategy
+    from planner.allowed import outside_domains
 
     chosen, request = certificate.configuration, certificate.request
     assert chosen is not None, "an infeasible answer has none"
@@ -185,24 +185,12 @@ def _legality(certificate: Certificate) -> Iterator[str]:
     yield from (f"{name} is {stated}, it should be {own}" for name, (stated, own) in same.items() if stated != own)
     if chosen.backend.name not in request.backends:
         yield f"back end {chosen.backend.name} is none of {', '.join(request.backends)}"
-    strategy = Strategy.of(chosen)
-    columns = {**strategy.configuration_columns(), "optimizer_offload": bool(strategy.optimizer_offload)}
-    columns["recompute_interval"] = int(strategy.recompute_interval)
-    for name, domain in request.constraints.domains().items():
-        values: tuple[Any, ...] = _modes(certificate) if name == "recompute" else (columns[name],)
-        for value in values:
-            if not domain.allows(value):
-                yield f"{name} {value} is not {domain}"
+    yield from outside_domains(request.constraints, chosen)
     batch = request.training.batch_range
     if not batch.min <= chosen.global_batch_size <= batch.max:
         yield f"global_batch_size {chosen.global_batch_size} is not in {batch.min} to {batch.max}"
     if sum(stage.layers for stage in chosen.stages) != request.model.num_hidden_layers:
         yield f"stages do not hold the {request.model.num_hidden_layers} layers of the model"
-
-
-def _modes(certificate: Certificate) -> tuple[str, ...]:
-    stages = certificate.configuration.stages if certificate.configuration is not None else ()
-    return tuple(m for m in ("none", "selective", "full") if any(getattr(s.recompute, m) for s in stages))
 
 
 def _feasibility(certificate: Certificate, problem: "Problem") -> Iterator[str]:

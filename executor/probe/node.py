@@ -46,7 +46,7 @@ class Node(Spec):
 
 def read_node(root: Path = Path("/")) -> Node:
     """This node."""
-    memory = _memory(root)
+    memory = read_memory(root)
     gpus, notes = read_gpus()
     return Node(
         hostname=platform.node(),
@@ -65,7 +65,7 @@ def _disk(path: Path) -> Disk:
     return Disk(path=str(path), total_bytes=usage.total, free_bytes=usage.free)
 
 
-def _memory(root: Path) -> dict[str, int]:
+def read_memory(root: Path = Path("/")) -> dict[str, int]:
     """/proc/meminfo. [bytes]"""
     found = {}
     for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():

@@ -29,8 +29,10 @@ def next_step(plan: Plan, report: RunReport, *, cap: int, again: bool) -> Step:
     """The step after a run of `plan` under a cap of `cap` bytes; `again`: the run before it ended in the same way, and
     no step was done since.
     """
-    if report.outcome == "ok":
-        return Step(action="done", reason=f"the training ended after {report.steps_done} steps")
+    if report.outcome in ("ok", "stopped"):
+        how = "ended" if report.outcome == "ok" else f"was stopped by signal {report.signal}"
+        action: Action = "done" if report.outcome == "ok" else "give_up"
+        return Step(action=action, reason=f"the training {how} after {report.steps_done} steps")
     if report.outcome == "out_of_memory":
         return _less_memory(plan, report, cap, "memory ran out")
     if report.outcome == "killed" and again and report.signal in _MEMORY_SIGNALS:
@@ -58,8 +60,8 @@ def _less_memory(plan: Plan, report: RunReport, cap: int, why: str) -> Step:
     limit = min(int(cap / max(1.0, needed / predicted)), predicted - 1)
     asked = f", {report.requested_bytes} more asked for" if report.requested_bytes else ""
     reason = (
-        f"{why} in {report.last_phase or 'an unknown phase'} under a cap of {cap} bytes: {held} held{asked}, "
-        f"{predicted} predicted; the next plan may take {limit}"
+        f"{why} in {report.last_phase or 'an unknown phase'} under a cap of {cap} bytes beside stacks: {held} "
+        f"held{asked}, {predicted} predicted; the next plan may take {limit}"
     )
     return Step(action="less_memory", reason=reason, max_memory_bytes=limit)
 

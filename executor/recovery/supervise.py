@@ -9,9 +9,9 @@ from typing import TextIO
 
 from executor import environment
 from executor.checkpoints import newest, steps_of
-from executor.errors import PlanRefused
-from executor.files import private_directory
+from executor.files import empty_directory
 from executor.launch import LaunchOptions, Script
+from executor.overrides import as_it_reads
 from executor.recovery.ladder import Step, next_step
 from executor.report import RunReport
 from executor.run import PreparedRun, execute, prepare_run
@@ -48,12 +48,11 @@ def supervise(
     """Every attempt, the last one last; each has a directory `attempt-N` under the run's.
 
     Raises:
-        PlanRefused: the plan cannot be run here, or the directory holds a run.
+        PlanRefused: the plan cannot be run here, or the directory holds a run or cannot be written.
     """
     root = options.directory
-    if root.is_dir() and any(root.iterdir()):
-        raise PlanRefused(f"{root} is not empty; give every run a directory of its own")
-    private_directory(root)
+    plan, _ = as_it_reads(plan)  # what is to be said of it, each attempt says
+    empty_directory(root)
     cap = options.memory_cap or plan.pool.device.usable_memory_bytes
     attempts: list[Attempt] = []
     while True:
@@ -111,4 +110,9 @@ def _log(root: Path, attempts: list[Attempt], found: Plan | None, output: TextIO
         file.write(json.dumps(line) + "\n")
     nothing = "; nothing fits" if found is not None and found.status == "infeasible" else ""
     output.write(f"recovery: {last.step.action}: {last.step.reason}{nothing}\n")
+    if found is not None and not nothing and checkpoint is None:
+        output.write(
+            "recovery: there is no checkpoint, so the script starts at step 0 again: it keeps one by "
+            "executor.checkpoints.Keeper, every --checkpoint-every steps\n"
+        )
     output.flush()

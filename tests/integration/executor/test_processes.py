@@ -46,9 +46,10 @@ def test_output_is_forwarded_and_the_status_returned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_launcher_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     launcher = textwrap.dedent(f"""
-        import os, sys
+        import os, signal, sys
         from pathlib import Path
         from executor.processes import run_group
+        signal.signal({int(number)}, signal.default_int_handler)  # whatever this process was started to ignore
         try:
             run_group([sys.executable, "-c", {RUNAWAY!r}], dict(os.environ), Path("."), sys.stdout)
         except KeyboardInterrupt:

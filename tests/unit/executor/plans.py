@@ -77,7 +77,7 @@ def question(device: str = "cpu", gpus: int = 2) -> Question:
     request = {
         "model": {"architecture": {**sizes, "vocab_size": 256}},
         "cluster": {"pools": [{"device": device, "gpus_per_node": gpus}]},
-        "training": {"sequence_length": 32, "global_batch_size": 4},
+        "training": {"sequence_length": 32, "global_batch_size": 2 * gpus},
     }
     return resolve(PlanRequest.read(request)).question
 
