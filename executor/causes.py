@@ -18,31 +18,39 @@ _CONSEQUENCE: Final = re.compile(
 _NEVER_ENDED: Final = float("inf")
 
 
-def killed_ranks(reports: Path) -> dict[int, int]:
-    """Rank -> signal, of the processes that a signal had ended when torchrun found the first failure."""
+def killed_ranks(reports: Path) -> dict[int | None, int]:
+    """Rank -> signal, of the processes that a signal had ended when the launcher found the first failure.
+
+    None stands for the rank that DeepSpeed's launcher does not tell.
+    """
     try:
         told = json.loads((reports / FAILURE_FILE).read_bytes())
-        return {int(one["rank"]): -int(one["exit_code"]) for one in told if int(one["exit_code"]) < 0}
+        return {one["rank"]: -int(one["exit_code"]) for one in told if int(one["exit_code"]) < 0}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def by_cause(ranks: Sequence[RankReport], killed: Mapping[int, int]) -> list[RankReport]:
+def signal_of(rank: RankReport, killed: Mapping[int | None, int]) -> int | None:
+    """The signal that ended a process, if one did; one of an unknown rank ended one that left no last report."""
+    return killed.get(rank.rank, killed.get(None) if rank.outcome == "killed" else None)
+
+
+def by_cause(ranks: Sequence[RankReport], killed: Mapping[int | None, int]) -> list[RankReport]:
     """The processes that ended badly, the cause first, then by time."""
     failed = [rank for rank in ranks if rank.outcome != "ok"]
-    return sorted(failed, key=lambda rank: (_order(rank, killed.get(rank.rank)), rank.ended_at or _NEVER_ENDED))
+    return sorted(failed, key=lambda rank: (_order(rank, signal_of(rank, killed)), rank.ended_at or _NEVER_ENDED))
 
 
 def _order(rank: RankReport, signalled: int | None) -> int:
     """What says most of a cause comes first; what says as much is told apart by time."""
     if rank.outcome in ("out_of_memory", "diverged", "slow"):
         return 0
-    # A library that finds its peer gone may abort; no other signal comes from a peer's end.
-    if signalled is not None and signalled != signal.SIGABRT:
+    # torchrun ends the others by SIGTERM, and a library that finds its peer gone may abort.
+    if signalled not in (None, signal.SIGTERM, signal.SIGABRT):
         return 1
     if rank.outcome == "error":
         return 4 if _CONSEQUENCE.search(rank.error or "") else 2
-    return 3 if signalled is not None else 5
+    return 3 if signalled == signal.SIGABRT else 5
 
 
 def described(rank: RankReport) -> str:

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt
 
 from cost_models.errors import SpecError
 from cost_models.specs.base import Spec
-from executor.causes import by_cause, described, killed_ranks
+from executor.causes import by_cause, described, killed_ranks, signal_of
 from executor.files import write_text
 from executor.hints import Thresholds, hints
 from executor.measured import MemoryPeak, Outcome, Phase, RankReport, TimeSplit
@@ -143,7 +143,7 @@ def join(
         error=_error(failed, outcome, diverged_at),
         last_phase=failed[0].phase if failed else None,
         requested_bytes=failed[0].requested_bytes if failed else None,
-        signal=stopped_by or (killed.get(failed[0].rank) if failed else None),
+        signal=stopped_by or (signal_of(failed[0], killed) if failed else killed.get(None)),
         failed_rank=failed[0].rank if failed and outcome != "stopped" else None,
         other_failures=() if outcome == "stopped" else tuple(described(rank) for rank in failed[1:]),
         processes=plan.configuration.world_size,

@@ -60,13 +60,13 @@ def _notes(report: RunReport) -> str:
     """key=value tokens: how it ended, and where."""
     facts = {
         "outcome": report.outcome,
-        "suspect": report.suspect,
-        "diverged_at": report.diverged_at,
         "phase": report.last_phase,
         "requested_bytes": report.requested_bytes,
         "signal": report.signal,
         "processes": report.processes,
         "reported": report.reported,
+        "suspect": report.suspect,
+        "diverged_at": report.diverged_at,
         "system": f"{platform.system()}-{platform.machine()}".lower(),
         "error": report.error,
     }

@@ -113,6 +113,24 @@ def test_out_of_memory_names_size_and_phase_and_waits_for_the_service(
     assert body["steps"] == 5
 
 
+def test_an_operators_stop_reads_as_one(tmp_path: Path, service: tuple[str, list[Any]]) -> None:
+    launcher = run(tmp_path, STAYS, service[0])
+    deadline = time.monotonic() + 150
+    while not (tmp_path / "started-0").exists() or not (tmp_path / "started-1").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    family = descendants(launcher.pid)
+    launcher.send_signal(signal.SIGTERM)
+    _, talk = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert not any(map(alive, family))
+    assert "Traceback" not in talk
+    assert talk.splitlines()[-1].startswith("meshwright-exec: the training was stopped by SIGTERM after ")
+    assert str(tmp_path / "out") in talk.splitlines()[-1]
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert (report["outcome"], report["signal"]) == ("stopped", 15)
+
+
 def test_a_killed_launcher_is_reported_by_the_next_command(tmp_path: Path, service: tuple[str, list[Any]]) -> None:
     address, found = service
     launcher = run(tmp_path, STAYS, address)

@@ -28,6 +28,19 @@ with Instrument.from_environment() as run:
     if os.environ["RANK"] == "1":
         raise MemoryError("no room for 3 GiB")
 """
+BOOM = """
+import os
+import torch
+import torch.distributed as dist
+from executor.instrument import Instrument
+dist.init_process_group("gloo")
+with Instrument.from_environment() as run:
+    for index in range(9):
+        with run.step():
+            if index == 1 and dist.get_rank() == 1:
+                raise RuntimeError("boom at 2")
+            dist.all_reduce(torch.ones(4))
+"""
 SILENT = "print('trained, and told nobody')\n"
 SECRET = """
 import json, os
@@ -69,8 +82,18 @@ def test_a_rank_out_of_memory_is_the_outcome_of_the_run(tmp_path: Path) -> None:
     assert report["error"] == "MemoryError: no room for 3 GiB"
     assert report["exit_status"] != 0
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("meshwright-exec: the training ended with out_of_memory (MemoryError: no room for 3 GiB)")
+    assert last.startswith(
+        "meshwright-exec: the training ended with out_of_memory (rank 1: MemoryError: no room for 3 GiB)"
+    )
     assert json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8")) == report
+
+
+def test_the_rank_that_failed_first_is_blamed_and_the_others_are_shown(tmp_path: Path) -> None:
+    done, report = launch(tmp_path, BOOM)
+    assert done.returncode == 1
+    assert (report["failed_rank"], report["error"]) == (1, "RuntimeError: boom at 2")
+    assert report["other_failures"][0].startswith("rank 0: error: ")
+    assert "(rank 1: RuntimeError: boom at 2)" in done.stderr.splitlines()[-1]
 
 
 def test_a_script_without_the_instrument_runs_and_is_told(tmp_path: Path) -> None:

@@ -68,6 +68,23 @@ def test_a_dry_run_prints_and_writes_nothing(here: Path) -> None:
     assert sorted(here.iterdir()) == before
 
 
+def test_a_dry_run_of_an_edited_plan_says_so_and_a_variable_that_is_not_set(here: Path) -> None:
+    changed = configuration(backend={"name": "ddp"}, zero_stage=0, micro_batch_size=1, gradient_accumulation_steps=2)
+    plan = feasible().sealed().model_copy(update={"configuration": changed})
+    (here / "edited.json").write_text(plan.to_json(), encoding="utf-8")
+    done = execute("run", "edited.json", "--dry-run", "--json", "--pass-env", "AWAY", "--", "train.py", cwd=here)
+    assert done.returncode == 0, done.stderr
+    notes = json.loads(done.stdout)["notes"]
+    assert done.stderr.splitlines() == [f"warning: {note}" for note in notes]
+    assert [note.split(":")[0] for note in notes] == ["the plan was changed after it was made", "--pass-env AWAY"]
+
+
+def test_a_report_to_nobody_exits_with_four(here: Path) -> None:
+    done = execute("run", "id", "--service", "http://127.0.0.1:9", "--", "train.py", cwd=here)
+    assert done.returncode == 4
+    assert "does not answer" in done.stderr
+
+
 def test_usage_errors_exit_with_two(here: Path) -> None:
     assert execute("run", cwd=here).returncode == 2
     assert execute("run", "plan.json", cwd=here).returncode == 2

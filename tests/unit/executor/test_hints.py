@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from cost_models.calibration import Calibration
 from executor.creep import trend
 from executor.errors import PlanRefused
 from executor.hints import Thresholds, hints, thresholds
 from executor.measured import RankReport, StepTimes, TimeSplit
+from planner.calibrations import current
+from planner.domain import Domain
 from planner.plan import Plan
 from planner.planning import estimate
 from planner.request import PlanRequest
@@ -122,3 +125,18 @@ def test_thresholds_are_read_and_slips_named() -> None:
     assert thresholds(["communication=0.4", "accumulation=16"]).accumulation == 16
     with pytest.raises(PlanRefused, match="give NAME=NUMBER with one of communication"):
         thresholds(["no_such=0.4"])
+
+
+def test_advice_obeys_the_request_and_is_above_the_noise() -> None:
+    free = said(rank())["accumulation"]
+    assert "micro_batch_size 2 instead of 1" in free
+    whole = plan(gradient_accumulation_steps=16)
+    pinned = Domain(values=(1,))
+    asked = whole.request.constraints.model_copy(update={"micro_batch_size": pinned})
+    held = whole.model_copy(update={"request": whole.request.model_copy(update={"constraints": asked})})
+    assert "micro_batch_size" not in said(rank(), of=held)["accumulation"]
+    constants = current()
+    noisy = {**constants.factors, "ranking_noise": constants.factors["ranking_noise"].model_copy(update={"value": 9.0})}
+    deaf = Calibration(version="deaf", factors=noisy)
+    text = next(hint.text for hint in hints(whole, [rank()], calibration=deaf) if hint.name == "accumulation")
+    assert "by more than predictions can tell apart" in text

@@ -106,6 +106,9 @@ def test_a_loss_stands_beside_its_own_step() -> None:
         # A peer's end is found out before the one that ended has told: its words give it away.
         ({"outcome": "error", "error": "RuntimeError: [gloo/transport] Connection closed by peer", "ended_at": 1.0},
          {"outcome": "error", "error": "RuntimeError: boom at 8", "ended_at": 2.0}, [1, 1], 1),
+        # torchrun has ended the others by SIGTERM.
+        ({"outcome": "error", "error": "Connection closed by peer", "ended_at": 2.0},
+         {"outcome": "error", "error": "boom", "ended_at": 1.0}, [-15, 1], 1),
         ({"outcome": "killed", "error": "no last report"}, {"outcome": "error", "error": "boom", "ended_at": 2.0},
          [-6, 1], 1),
         ({"outcome": "error", "error": "boom", "ended_at": 1.0}, {"outcome": "killed"}, [1, -9], 1),
