@@ -85,7 +85,7 @@ def _errors(splits: Sequence[Split]) -> str:
 
 
 def _spread(errors: Sequence[float]) -> str:
-    return f"{median(errors):.1%} ({min(errors):.1%} to {max(errors):.1%})"
+    return f"{median(errors):.2%} ({min(errors):.2%} to {max(errors):.2%})"
 
 
 def _coverage(splits: Sequence[Split], configurations: int) -> str:
