@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from planner.version import __version__
 from service import document, interface, problems, tracing
 from service.callers import authorized
-from service.limits import BodyLimit, Head, KnownHost, is_loopback
+from service.limits import BodyLimit, Head
 from service.observability import RequestLog
 from service.reading import StrictRoute
 from service.routes import (
@@ -67,6 +67,7 @@ def create_app(
         generate_unique_id_function=_operation_id,
         docs_url=None,  # service.interface serves it
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name whatever host the request named
         dependencies=[Depends(authorized)],
         telemetry=tracing.TELEMETRY,
     )
@@ -80,8 +81,6 @@ def create_app(
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.client_seconds)
     app.add_middleware(Head)
     app.add_middleware(Gate, settings=settings)
-    if is_loopback(settings.host) and settings.authentication != "none":
-        app.add_middleware(KnownHost)
     app.add_middleware(RequestLog)  # the last added is the outermost
     app.openapi = lambda: document.of(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app

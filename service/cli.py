@@ -21,18 +21,38 @@ def serve(
     host: Host = None, port: Port = None, solver_processes: Processes = None, insecure_no_auth: InsecureNoAuth = False
 ) -> None:
     """Serve plans over HTTP."""
+    import os
+
+    import structlog
+
     from service.app import create_app
     from service.observability import configure
     from service.serving import run
-    from service.settings import ServiceSettings
+    from service.settings import ServiceSettings, unknown_variables
 
     authentication = "none" if insecure_no_auth else None
     stated = {"host": host, "port": port, "solver_processes": solver_processes, "authentication": authentication}
     settings = ServiceSettings.stated(**{key: value for key, value in stated.items() if value is not None})
-    _check_reach(settings)
+    _check(settings)
     configure(settings.log_level, settings.log_format)
+    if unknown := unknown_variables(os.environ):
+        structlog.get_logger(__name__).warning("no settings of this release", variables=unknown)
     if not run(create_app(settings), settings):
         raise typer.Exit(1)
+
+
+def _check(settings: "ServiceSettings") -> None:
+    """Refuse what could never be served, before anything is started.
+
+    Raises:
+        SpecError: in one line, why.
+    """
+    from service.security.oidc import verifier
+    from service.storage.database import Database
+
+    verifier(settings)
+    Database(settings.database_address).close()
+    _check_reach(settings)
 
 
 def _check_reach(settings: "ServiceSettings") -> None:

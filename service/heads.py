@@ -8,7 +8,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.problems import LONG_HEAD, NO_HTTP, SLOW_HEAD
 
 LONGEST_HEAD: Final = 2**16
-"""Of a request line and its headers; what came in one piece with the last of them is read yet. [bytes]"""
+"""Of a request line and its headers, with the blank line behind them. [bytes]"""
+END: Final = b"\r\n\r\n"
 
 
 class BoundedHeads(HttpToolsProtocol):
@@ -17,6 +18,7 @@ class BoundedHeads(HttpToolsProtocol):
     seconds = 20.0
     """From a connection, or the first byte after a request, to the end of a head."""
     _head = 0
+    _tail = b""
     _reading_head = True
     _patience: asyncio.TimerHandle | None = None
 
@@ -33,10 +35,13 @@ class BoundedHeads(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Read on, unless the head is too long already."""
         if self._reading_head:
-            if self._head >= LONGEST_HEAD:
+            seen = self._tail + data
+            end = seen.find(END)  # what comes behind it in one piece with it is body
+            self._head += len(data) if end < 0 else max(0, end + len(END) - len(self._tail))
+            self._tail = seen[1 - len(END) :]
+            if self._head > LONGEST_HEAD:
                 self._refuse(LONG_HEAD)
                 return
-            self._head += len(data)
             if self._patience is None:
                 self._wait()
         super().data_received(data)
@@ -53,7 +58,7 @@ class BoundedHeads(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is read; the next one begins with a head."""
-        self._reading_head, self._head = True, 0
+        self._reading_head, self._head, self._tail = True, 0, b""
         self._stop_waiting()
         super().on_message_complete()
 

@@ -5,7 +5,7 @@ import ipaddress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.problems import BodyTooLarge, BodyTooSlow, Misdirected, problem_of_refusal, response
+from service.problems import BodyTooLarge, BodyTooSlow, problem_of_refusal, response
 
 
 class BodyLimit:
@@ -50,27 +50,6 @@ class BodyLimit:
         await self.app(scope, counting, send)
 
 
-class KnownHost:
-    """Refuses requests for a name that is not this machine: a page of another site must not reach a loopback service.
-
-    Such a page can have its own name resolved to 127.0.0.1 (DNS rebinding); the `Host` header then still tells it.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve."""
-        # A page of another site has no key to show.
-        if scope["type"] == "http" and not any(name == b"authorization" for name, _ in scope["headers"]):
-            stated = next((value for name, value in scope["headers"] if name == b"host"), b"localhost")
-            if not is_loopback(_name(stated.decode("latin-1"))):
-                await response(problem_of_refusal(Misdirected(), scope))(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-
 class Head:
     """Answers HEAD wherever GET is answered, without the content (RFC 9110, section 9.3.2)."""
 
@@ -90,9 +69,13 @@ class Head:
         await self.app({**scope, "method": "GET"}, receive, headers_only)
 
 
-def _name(host: str) -> str:
-    """The name in a `Host` header, without its port."""
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+def names_this_machine(scope: Scope) -> bool:
+    """Whether the `Host` header names the loopback.
+
+    A page of another site can have its own name resolved to 127.0.0.1 (DNS rebinding); its requests still tell it here.
+    """
+    host = next((value for name, value in scope["headers"] if name == b"host"), b"localhost").decode("latin-1")
+    return is_loopback(host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0])
 
 
 def is_loopback(host: str) -> bool:

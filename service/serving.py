@@ -45,6 +45,8 @@ def run(app: FastAPI, settings: ServiceSettings) -> bool:
             ws="none",
             access_log=False,
             server_header=False,
+            proxy_headers=settings.forwarded_allow_ips is not None,
+            forwarded_allow_ips=settings.forwarded_allow_ips,
             timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds)),
         )
     )

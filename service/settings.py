@@ -2,6 +2,8 @@
 
 import base64
 import os
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -21,7 +23,20 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cost_models.errors import SpecError
 from cost_models.specs.base import one_line
+from planner.settings import Settings
 
+PREFIX: Final = "MESHWRIGHT_"
+OTHERS: Final = frozenset(
+    (
+        *("SECRETS_DIR", "TEST_ALL", "UPDATE_GOLDEN"),
+        # what training nodes read and a run is told by: executor
+        *("API_KEY", "CHECKPOINTS", "CHECKPOINT_EVERY", "DEEPSPEED_CONFIG", "MEMORY_CAP", "PLAN", "REPORT", "SERVICE"),
+        *("SLOWDOWN", "SPOOL", "TIMED_STEPS", "WARMUP_STEPS"),
+    )
+)
+"""Variables that are no settings of the service or the command line; a test finds those that are missing here."""
+MISSPELT: Final = 0.85
+"""Share of letters from which a name is taken for another that was meant."""
 SECRET_BYTES: Final = (24, 64)
 SECRETS: Final = "MESHWRIGHT_SECRETS_DIR"
 """Names a folder of files that hold one setting each, called as its variable is, in whatever case."""
@@ -36,10 +51,13 @@ def _own_file() -> str:
 class ServiceSettings(BaseSettings):
     """One installation."""
 
-    model_config = SettingsConfigDict(env_prefix="MESHWRIGHT_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
+    forwarded_allow_ips: str | None = None
+    """Addresses and networks of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, with commas
+    between them; without it nobody's are."""
     solver_processes: PositiveInt = 1
     """Solves that run at the same time; each takes one core."""
     authentication: Literal["auto", "required", "none"] = "auto"
@@ -125,12 +143,28 @@ class ServiceSettings(BaseSettings):
         """The environment's settings under the flags.
 
         Raises:
-            SpecError: a variable or flag is out of its range; the message names it.
+            SpecError: a variable or flag is out of its range, or a variable is nearly called as a setting is; the
+                message names it.
         """
+        for name in unknown_variables(os.environ):
+            near = get_close_matches(name.removeprefix(PREFIX), _settings(), 1, MISSPELT)
+            if near:
+                raise SpecError(f"{name} is no setting; did you mean {PREFIX}{near[0]}?")
         folder = os.environ.get(SECRETS)
         if folder is not None and not Path(folder).is_dir():
             raise SpecError(f"{SECRETS} is {folder}, which is no folder")
         try:
             return cls(_secrets_dir=folder, **flags)
         except ValidationError as error:
-            raise SpecError(f"MESHWRIGHT_{one_line(error)}") from None  # its cause would show what was stated
+            setting, colon, said = one_line(error).partition(":")
+            raise SpecError(f"{PREFIX}{setting.upper()}{colon}{said}") from None  # its cause would show what was stated
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Variables of our prefix that nothing of ours reads. Kubernetes makes some from the names of its services."""
+    known = {PREFIX + name for name in (*_settings(), *OTHERS)}
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+
+
+def _settings() -> list[str]:
+    return [name.upper() for name in (*ServiceSettings.model_fields, *Settings.model_fields)]

@@ -7,7 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service import metrics
 from service.callers import Caller
 from service.errors import RateLimited, ServiceError, Unauthenticated
-from service.problems import refused, request_id
+from service.limits import names_this_machine
+from service.problems import Misdirected, problem_of_refusal, refused, request_id, response
 from service.runtime import Runtime
 from service.security.audit import Asked
 from service.settings import ServiceSettings
@@ -24,6 +25,7 @@ class Gate:
         """Wrap `app`."""
         self.app = app
         self._per_minute = settings.requests_per_minute
+        self._anywhere = settings.authentication == "none"  # somebody has said that whoever gets here may ask
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve."""
@@ -45,6 +47,10 @@ class Gate:
                 scope["state"]["shown"] = shown
                 parts.audit.refused(shown, _asked(scope, "authenticate", answer.status_code))
             await answer(scope, receive, send)
+            return
+        if caller.shows == "nothing" and not self._anywhere and not names_this_machine(scope):
+            metrics.REFUSED.labels(Misdirected.__name__).inc()
+            await response(problem_of_refusal(Misdirected(), scope))(scope, receive, send)
             return
         scope["state"]["caller"] = scope["state"]["shown"] = caller
         if scope["method"] not in _CHANGING:

@@ -159,6 +159,8 @@ def _sqlite(url: Any, connections: int) -> Engine:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SpecError(f"database_url is {url.database}, whose folder cannot be made: {error.strerror}") from error
+    if Path(url.database).is_dir():
+        raise SpecError(f"database_url is {url.database}, which is a folder")
     try:
         os.close(claims.owned(Path(url.database)))  # SQLite gives its own files the mode of this one
     except OSError as error:

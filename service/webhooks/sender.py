@@ -138,8 +138,8 @@ class Sender:
 def _with_host(url: str, pairs: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     origin = httpcore2.URL(url)
     usual = {b"http": 80, b"https": 443}.get(origin.scheme)
-    host = origin.host if origin.port in {None, usual} else origin.host + b":%d" % origin.port
-    return [(b"host", host), *pairs]
+    name = b"[%b]" % origin.host if b":" in origin.host else origin.host  # RFC 3986, section 3.2.2
+    return [(b"host", name if origin.port in {None, usual} else b"%b:%d" % (name, origin.port)), *pairs]
 
 
 def _due(work: Repositories, most: int, busy: Collection[str]) -> list[tuple[Delivery, str]]:

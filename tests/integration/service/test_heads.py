@@ -59,6 +59,20 @@ def test_headers_without_end_are_refused(server: Server) -> None:
         assert sent < 64 * heads.LONGEST_HEAD, "it was hung up on"
 
 
+@pytest.mark.parametrize(("size", "status"), [(heads.LONGEST_HEAD, 200), (heads.LONGEST_HEAD + 1, 431)])
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_a_head_is_as_long_as_is_said(server: Server, size: int, status: int, pieces: int) -> None:
+    start = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: "
+    whole = start + b"a" * (size - len(start) - 4) + b"\r\n\r\n"
+    assert len(whole) == size
+    with connected(server) as found:
+        for one in range(pieces):
+            with contextlib.suppress(OSError):  # it may have hung up already
+                found.sendall(whole[one * size // pieces : (one + 1) * size // pieces])
+            time.sleep(0.02)
+        assert found.recv(12) == b"HTTP/1.1 %d" % status
+
+
 def test_a_long_body_is_no_long_head(server: Server) -> None:
     body = b" " * (2**20 - 100) + b"{}"
     for _ in range(2):

@@ -13,11 +13,12 @@ import pytest
 from cost_models.errors import SpecError
 from planner.version import __version__
 from service import problems
+from service.cli import serve
 from service.limits import is_loopback
 from service.observability import configure
 from service.problem_kinds import KINDS
 from service.readiness import Readiness
-from service.settings import ServiceSettings
+from service.settings import ServiceSettings, unknown_variables
 from service.storage import upgrade
 from service.storage.database import Database
 from tests.unit.service.client import FakePool, client
@@ -113,7 +114,7 @@ def test_the_documentation_is_served() -> None:
 
 def test_a_setting_out_of_range_is_named_in_one_line(monkeypatch: Any) -> None:
     monkeypatch.setenv("MESHWRIGHT_PORT", "99999")
-    with pytest.raises(SpecError, match="MESHWRIGHT_port: Input should be less than or equal to 65535"):
+    with pytest.raises(SpecError, match="MESHWRIGHT_PORT: Input should be less than or equal to 65535"):
         ServiceSettings.stated()
     assert ServiceSettings.stated(port=1).port == 1
 
@@ -155,3 +156,45 @@ def test_settings_come_from_files_too(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("MESHWRIGHT_SECRETS_DIR", str(tmp_path / "none"))
     with pytest.raises(SpecError, match="which is no folder"):
         ServiceSettings.stated()
+
+
+def test_a_misspelt_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHWRIGHT_SOLVER_PROCESES", "3")
+    with pytest.raises(SpecError, match="PROCESES is no setting; did you mean MESHWRIGHT_SOLVER_PROCESSES"):
+        ServiceSettings.stated()
+
+
+def test_a_secret_that_is_none_is_named_as_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHWRIGHT_WEBHOOK_SECRET", "whsec_short")
+    with pytest.raises(SpecError, match=r"^MESHWRIGHT_WEBHOOK_SECRET: ") as refused:
+        ServiceSettings.stated()
+    assert "whsec_short" not in str(refused.value)
+
+
+def test_every_variable_of_ours_is_known() -> None:
+    """Those that the executor, the tests and the documents name, too."""
+    root = Path(__file__).parents[3]
+    files = [file for folder in ("executor", "planner", "service", "deploy") for file in (root / folder).rglob("*.*")]
+    texts = [file.read_text(encoding="utf-8") for file in files if file.suffix in {".py", ".yaml", ".service"}]
+    texts += [file.read_text(encoding="utf-8") for file in (root / "docs").glob("*.md")]
+    named = {found for text in texts for found in re.findall(r"MESHWRIGHT_[A-Z_]*[A-Z]", text)}
+    assert len(named) > 30
+    assert unknown_variables(named) == []
+    assert unknown_variables({"MESHWRIGHT_SERVICE_HOST", "PATH"}) == ["MESHWRIGHT_SERVICE_HOST"]
+
+
+@pytest.mark.parametrize("place", ["/proc/none/x.db", "{folder}", "{file}/x.db"])
+def test_a_database_that_cannot_be_made_is_said_in_a_line(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MESHWRIGHT_DATABASE_URL", f"sqlite:///{place.format(folder=tmp_path, file=tmp_path / 'file')}")
+    with pytest.raises(SpecError, match="database_url is"):
+        serve()
+
+
+def test_a_provider_half_stated_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:
+    monkeypatch.setenv("MESHWRIGHT_DATABASE_URL", database_url)
+    monkeypatch.setenv("MESHWRIGHT_OIDC_ISSUER", "https://id.example.com")
+    with pytest.raises(SpecError, match="are set together"):
+        serve()

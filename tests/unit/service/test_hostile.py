@@ -130,12 +130,28 @@ def test_head_of_what_is_only_posted(http: TestClient) -> None:
     ],
 )
 def test_a_loopback_service_answers_to_its_own_names(http: TestClient, host: str, status: int) -> None:
-    assert http.get("/livez", headers={"Host": host}).status_code == status
+    assert http.get("/v1/plans", headers={"Host": host}).status_code == status
+    for public in ("/livez", "/readyz", "/docs", "/openapi.json", "/problems/busy"):
+        assert http.get(public, headers={"Host": host}).status_code == 200, public
+
+
+def test_behind_a_proxy_a_key_is_asked_for_whatever_the_name() -> None:
+    proxied = {"Host": "planner.example"}
+    with client(authentication="required") as http:
+        assert http.get("/v1/plans", headers=proxied).status_code == 401
+        assert http.get("/readyz", headers=proxied).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/plans/", "/livez/", "/v1/plans/x/", "/docs/", "/v1/none", "/docs/files/none"])
+def test_nobody_is_sent_elsewhere(http: TestClient, path: str) -> None:
+    answer = http.get(path, headers={"X-Forwarded-Proto": "https"}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_any_name_will_do_when_told_so() -> None:
     with client(authentication="none") as http:
-        assert http.get("/livez", headers={"Host": "planner.example"}).status_code == 200
+        assert http.get("/v1/plans", headers={"Host": "planner.example"}).status_code == 200
 
 
 @pytest.mark.parametrize(

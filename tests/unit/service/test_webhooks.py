@@ -15,6 +15,7 @@ from standardwebhooks import Webhook
 
 from cost_models.errors import SpecError
 from service.settings import ServiceSettings
+from service.webhooks import sender
 from service.webhooks.addresses import Allowed, PublicBackend, Refused
 from tests.unit.service.client import JOB, FakePool, client
 
@@ -207,3 +208,16 @@ def test_a_weak_secret_is_refused_without_being_told(secret: str) -> None:
         ServiceSettings.stated(webhook_secret=secret)
     assert "24 to 64 bytes" in str(refused.value)
     assert secret not in str(refused.value).replace("whsec_ and", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://[2001:db8::1]:8080/x", b"[2001:db8::1]:8080"),
+        ("https://[2001:db8::1]/x", b"[2001:db8::1]"),
+        ("https://example.com:443/x", b"example.com"),
+        ("http://example.com:8080/x", b"example.com:8080"),
+    ],
+)
+def test_the_host_is_named_as_in_the_address(url: str, host: bytes) -> None:
+    assert sender._with_host(url, []) == [(b"host", host)]
