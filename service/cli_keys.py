@@ -48,7 +48,10 @@ def create_command(
     as_json: Json = False,
 ) -> None:
     """Make a key. Its text is shown this once: only a hash of it is kept."""
+    import re
+
     from cost_models.errors import SpecError
+    from service.orders import NAME_PATTERN
     from service.security import keys
     from service.security.access import SCOPES
     from service.storage.tables import now
@@ -59,6 +62,8 @@ def create_command(
     for what, text in (("the key's name", name), ("--project", project)):
         if not (text.isprintable() and text.strip() and len(text) <= LONGEST_NAME):
             raise SpecError(f"{what} {text[:40]!r} is not 1 to {LONGEST_NAME} printable characters")
+    if new_project and re.fullmatch(NAME_PATTERN, project) is None:
+        raise SpecError(f"--project {project[:40]!r} does not match {NAME_PATTERN}, the rule of names")
     ends = _after(expires_in_days)
     if ends is not None and ends <= now():
         raise SpecError(f"--expires-in-days {expires_in_days:g} makes a key that lets nobody in; give more than 0")
@@ -147,5 +152,6 @@ def _show_new(made: "NewKey", *, as_json: bool) -> None:
 
 
 def _line(key: "KeyInfo") -> str:
-    ends = f", expires {key.expires_at:%Y-%m-%d %H:%M} UTC" if key.expires_at else ""
+    when = {"good": key.good_until, "revoked": key.revoked_at, "expired": key.expires_at}[key.state]
+    ends = "" if when is None else f", {'good until' if key.state == 'good' else key.state} {when:%Y-%m-%d %H:%M} UTC"
     return f"{key.id}  {key.state:8} {key.project}/{key.name}: {', '.join(key.scopes)}{ends}"

@@ -9,6 +9,8 @@ The most promising rows of each chunk are bounded at once: a good incumbent earl
 least open bound is at the incumbent, it is optimal; when nothing is open and nothing was found, there is none.
 """
 
+from math import inf
+
 from solver.closing import close, solve
 from solver.expansion import Expansion
 from solver.incumbent import Incumbent
@@ -24,13 +26,17 @@ which spares most of the work, the second number."""
 def search(question: Question, standing: Standing) -> Incumbent | None:
     """The optimum, or None when there is no feasible configuration (or none within the budget)."""
     pending, still_open = Pending(question), list[Open]()
-    for groups in Expansion(question).chunks(standing):
+    expansion = Expansion(question)
+    for groups in expansion.chunks(standing):
         pending.add(groups)
         still_open += _probed(question, standing, pending)
+        standing.proven(min(expansion.least, pending.least, *(row.lower for row in still_open), inf))
         if standing.answered:
             return standing.incumbent
     still_open += _tightened(question, standing, pending)
     close(question, standing, still_open)
+    if standing.found:
+        standing.proven(inf)  # what is not open is not below the incumbent
     return standing.incumbent
 
 

@@ -12,8 +12,7 @@ def close(question: Question, standing: Standing, rows: Iterable[Open]) -> None:
     for row in sorted(rows, key=lambda row: row.rank):
         if standing.beaten(row.lower) or standing.answered:
             return
-        if standing.progress is not None and question.goal != "feasible":
-            standing.progress(f"{question.objective.name} bound", row.lower * question.objective.scale)
+        standing.proven(row.lower)
         solve(question, standing, row)
 
 

@@ -1,6 +1,7 @@
 """Pass 1: topologies by ascending floor, in chunks. Rows are priced in time, then, where that can win, in memory."""
 
 from collections.abc import Callable, Iterator
+from math import inf
 
 import numpy as np
 
@@ -32,6 +33,11 @@ class Expansion:
         self.position, self.size, self.most = 0, FIRST_CHUNK, most or CHUNK
         self.widths = np.array([space.legal.sum() / max(space.size, 1) for space in question.spaces])
         self.twins = [twin_features(space) for space in question.spaces]
+
+    @property
+    def least(self) -> float:
+        """No topology that is left has a floor below this."""
+        return float(self.floors[self.position]) if self.position < len(self.floors) else inf
 
     def chunks(self, standing: Standing) -> Iterator[list[Group]]:
         """Rows that can still win and may fit, chunk by chunk."""

@@ -1,6 +1,7 @@
 """Rows that wait for their tight bound, least promising bound last."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 import numpy as np
 
@@ -40,6 +41,11 @@ class Pending:
         self.groups: list[Group] = []
         self.turn, self.lower = np.zeros(0), np.zeros(0)
         self.group, self.row = np.zeros(0, dtype=int), np.zeros(0, dtype=int)
+
+    @property
+    def least(self) -> float:
+        """No row that waits can do better than this."""
+        return float(self.lower.min(initial=inf))
 
     def add(self, groups: Sequence[Group]) -> None:
         """More rows, sorted in; ties keep the order of arrival."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 
 from cost_models.arrays import FloatArray, IntArray
@@ -95,6 +96,8 @@ class Standing:
     incumbent: Incumbent | None = None
     bound: Fraction | None = None
     """Least value that anything left open could have; None when nothing is open."""
+    told: float = 0.0
+    """The bound that was told last."""
     runners_up: list[Open] = field(default_factory=list)
     """Bounded rows with a layout, and rows that a test ruled out by little."""
     learn: Callable[[Group, IntArray, FloatArray], None] = lambda group, rows, lower: None
@@ -150,6 +153,17 @@ class Standing:
             if self.progress is not None:
                 self.progress(objective.name, float(found.value) * objective.scale)
         return True
+
+    def proven(self, lower: float) -> None:
+        """Nothing that this search has not ruled out yet is below a value: told where it is more than was told."""
+        if self.progress is None or self.question.goal == "feasible":
+            return
+        bound = lower if self.incumbent is None else min(lower, float(self.incumbent.value))
+        if self.bound is not None:
+            bound = min(bound, float(self.bound))
+        if isfinite(bound) and bound > self.told:
+            self.told = bound
+            self.progress(f"{self.question.objective.name} bound", bound * self.question.objective.scale)
 
     def give_up(self, lower: float) -> None:
         """Something stays open at this bound."""

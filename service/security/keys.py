@@ -32,6 +32,8 @@ class KeyInfo(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    good_until: datetime | None
+    """What of both comes first; None: for ever."""
     replaces: str | None
 
 
@@ -149,7 +151,10 @@ def _found(work: Repositories, key_id: str) -> ApiKey:
 def _info(row: ApiKey, project: str) -> KeyInfo:
     names = ("id", "name", "requests_per_minute", "created_at", "expires_at", "revoked_at", "replaces")
     own = {name: getattr(row, name) for name in names}
-    return KeyInfo(**own, project=project, scopes=tuple(row.scopes), state=state_of(row, now()))
+    ends = [end for end in (row.expires_at, row.revoked_at) if end is not None]
+    good_until = min(ends, default=None)
+    state = state_of(row, now())
+    return KeyInfo(**own, project=project, scopes=tuple(row.scopes), state=state, good_until=good_until)
 
 
 def _note(work: Repositories, row: ApiKey, action: str) -> None:

@@ -54,6 +54,10 @@ def test_a_rotated_key_is_good_for_a_while(database_url: str) -> None:
         new = run(database_url, "rotate", old["id"], "--grace-hours", "1")
         assert (new["replaces"], new["scopes"], new["requests_per_minute"]) == (old["id"], ["plan"], 600)
         assert [ask(http, key["token"]) for key in (old, new)] == [200, 200]
+        listed = CliRunner().invoke(app, ["list", "--url", database_url]).stdout.splitlines()
+        [end] = [key["good_until"] for key in run(database_url, "list") if key["id"] == old["id"]]
+        assert listed[0].endswith(f"good until {end[:10]} {end[11:16]} UTC"), "a coming end is told"
+        assert "until" not in listed[1]
         newer = run(database_url, "rotate", new["id"], "--grace-hours", "0")
         assert [ask(http, key["token"]) for key in (old, new, newer)] == [200, 401, 200]
     with pytest.raises(Conflict, match="is revoked; create a new one"):
@@ -74,6 +78,9 @@ def test_what_cannot_be_made(database_url: str) -> None:
             run(database_url, "create", name, "--scope", "plan")
     with pytest.raises(SpecError, match=r"--project 'a\\tb' is not"):
         run(database_url, "create", "a", "--scope", "plan", "--project", "a\tb", "--new-project")
+    for name in ("../../x", "Vision", "a b", "-x"):
+        with pytest.raises(SpecError, match="the rule of names"):
+            run(database_url, "create", "a", "--scope", "plan", "--project", name, "--new-project")
     for verb in (("create", "a", "--scope", "plan", "--expires-in-days"), ("rotate", "0" * 12, "--grace-hours")):
         refused = CliRunner().invoke(app, [*verb, "99999999999", "--url", database_url])
         assert refused.exit_code == 2, refused.output

@@ -22,6 +22,21 @@ def test_a_bound_belongs_to_its_objective() -> None:
     assert seen[-1].text == "looking for relaxations"
 
 
+def test_a_plan_that_bounds_alone_prove_tells_bound_and_gap_too() -> None:
+    seen: list[Progress] = []
+    request = {**JOB, "model": {"preset": "llama-3-70b"}}
+    request["cluster"] = {"pools": [{"device": "h100-sxm-80gb", "nodes": 16, "gpus_per_node": 8}]}
+    request["training"] = {"sequence_length": 8192, "global_batch_size": 512}
+    found = answer(Task(id="x", request=PlanRequest.model_validate(request)), seen.append)
+    assert found.plan_json is not None
+    told = [p for p in seen if p.incumbent is not None and p.bound is not None]
+    assert [p.gap for p in told if p.gap], "a gap while it is open"
+    assert told[-1].gap == 0.0
+    best = told[-1].incumbent
+    assert best is not None
+    assert all(0 < p.bound <= best for p in seen if p.bound is not None), "none is above the optimum"
+
+
 def test_a_solve_tells_what_it_finds_and_proves() -> None:
     seen: list[Progress] = []
     request = {**JOB, "model": {"preset": "llama-2-70b"}, "objective": "memory"}
