@@ -101,26 +101,27 @@ def mask_bytes(pieces: Pieces) -> Any:
 
 @once
 def _kept_again(pieces: Pieces, kind: int, mode: int, style: int, *, first: bool) -> Terms:
-    """The layer's own saved tensors, when its backward must first repeat them or when they no longer count as in
-    flight.
+    """The layer's own saved tensors and copies of weights, when its backward must first repeat them or when they no
+    longer count as in flight.
     """
     setting = pieces.setting
     entries = pieces.saved[kind][style]
-    everything = saved_bytes(entries, NONE) * setting.tokens
+    everything, casts = saved_bytes(entries, NONE) * setting.tokens, cast_bytes(setting, pieces.layers[kind])
     if mode == FULL:
         everything = everything - saved_bytes(entries, NONE, "boundary") * setting.tokens
         interval = np.maximum(setting.column("recompute_interval"), 1)
         boundary = boundary_bytes(setting)
         offloaded = choose(setting.column("activation_offload") > 0, 2.0, 0.0) * boundary
         return {
-            "recompute_working_set": everything * interval + cast_bytes(setting, pieces.layers[kind]),
+            "recompute_working_set": everything * interval,
+            "weight_casts": casts,
             "recompute_boundary": np.maximum(boundary if first else 0.0, offloaded),
             "attention_mask": mask_bytes(pieces) if style == EAGER else 0.0,
         }
     if mode == SELECTIVE:
         held = 0.0 if first else saved_bytes(entries, SELECTIVE) * setting.tokens
-        return {"recompute_working_set": everything - held}
-    return {"activations": everything if first else 0.0}
+        return {"recompute_working_set": everything - held, "weight_casts": casts if first else 0.0}
+    return {"activations": everything if first else 0.0, "weight_casts": casts if first else 0.0}
 
 
 @once

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from cost_models.calibration import Calibration
 from cost_models.job import Job
@@ -111,8 +111,36 @@ def _stage(
     for instant, (before, after) in zip(INSTANTS, parts.instants, strict=True):
         flight = max(held - instant.released / chunks, 0.0) if instant.holds_activations else 0.0
         terms = merged(before, scaled(parts.activations, flight), *after)
-        instants[instant.name] = {name: value for name, value in terms.items() if value != 0.0}
+        instants[instant.name] = {name: value for name, value in settled(terms).items() if value != 0.0}
     return StageMemory(stage=index, instants=instants, host_bytes=parts.host_bytes)
+
+
+_SAVED: Final = (
+    "activations",
+    "attention_activations",
+    "recompute_working_set",
+    "attention_mask",
+    "recompute_boundary",
+)
+"""What forward saves for backward, which frees it as it goes."""
+
+
+def settled(terms: Mapping[str, float]) -> dict[str, float]:
+    """The same sum without a negative term. [bytes]
+
+    A term of backward counts from what forward saved, so it is negative where more of that is gone than was added. What
+    is gone is taken from what was saved, then from the largest of the rest.
+    """
+    found = dict(terms)
+    missing = -sum(value for value in found.values() if value < 0.0)
+    if missing == 0.0:
+        return found
+    found = {name: max(value, 0.0) for name, value in found.items()}
+    for name in (*_SAVED, *sorted(found, key=lambda each: -found[each])):
+        taken = min(missing, found.get(name, 0.0))
+        if taken > 0.0:
+            found[name], missing = found[name] - taken, missing - taken
+    return found
 
 
 Counts = tuple[tuple[Any, int], ...]

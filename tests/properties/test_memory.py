@@ -128,6 +128,7 @@ def test_every_size_is_finite_and_no_instant_is_negative(case: tuple[Job, Config
     for stage in named.stages:
         assert all(np.isfinite(size) for terms in stage.instants.values() for size in terms.values())
         assert all(stage.allocated(name) >= 0 for name in NAMES)
+        assert all(size >= 0 for terms in stage.instants.values() for size in terms.values())
 
 
 @PROPERTY

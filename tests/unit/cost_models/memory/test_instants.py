@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from cost_models import catalog
+from cost_models.memory.explain import settled
 from cost_models.memory.instants import INSTANTS
 from cost_models.parameters import total_parameters
 from tests.unit.cost_models.memory.cases import SMALL, ledger, term
@@ -186,3 +187,21 @@ def test_activation_offload_leaves_two_boundaries_on_the_device() -> None:
     assert term(moved, "loss", "recompute_boundary") == 0
     assert term(moved, "backward_last_layer", "recompute_boundary") == 2 * 2 * 1024 * 1024
     assert moved.stages[0].host_bytes > kept.stages[0].host_bytes
+
+
+def test_a_layers_casts_live_until_its_own_backward_whether_it_is_the_first_or_the_last() -> None:
+    named = ledger(backend="ddp", precision="bf16")
+    loss, last, first = (
+        term(named, instant, "weight_casts") for instant in ("loss", "backward_last_layer", "backward_first_layer")
+    )
+    layers = loss - 2 * SMALL.vocab_size * SMALL.hidden_size
+    assert last - first == layers * 7 / 8  # the other seven have gone
+    assert first > 0
+
+
+def test_what_backward_has_freed_is_taken_from_what_forward_saved() -> None:
+    terms = {"weights": 9.0, "activations": 2.0, "attention_activations": 3.0, "backward_working_set": -4.0}
+    assert settled(terms) == {
+        "weights": 9.0, "activations": 0.0, "attention_activations": 1.0, "backward_working_set": 0.0
+    }  # fmt: skip
+    assert settled({"weights": 1.0}) == {"weights": 1.0}
