@@ -47,6 +47,18 @@ def within(*keys: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def without(*keys: str) -> Iterator[None]:
+    """The input is only what stands under these keys elsewhere: places are told from there."""
+    try:
+        yield
+    except SpecError as error:
+        error.places = tuple(
+            (path[len(keys) :] if path[: len(keys)] == keys else path, text) for path, text in error.places
+        )
+        raise
+
+
 def all_of(errors: list[SpecError]) -> SpecError:
     """Several errors as one; one alone as it is."""
     if len(errors) == 1:

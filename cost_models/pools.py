@@ -93,7 +93,9 @@ def _linked(choice: LinkChoice, key: str, default: str, device: DeviceSpec) -> L
     try:
         return LinkSpec.read({"source": "stated", **choice})
     except SpecError as error:
-        raise SpecError(f"{key}: {error}") from error
+        found = SpecError(f"{key}: {error}")
+        found.places = error.places
+        raise found from error
 
 
 def _domain(spec: DeviceSpec, intra: LinkSpec, per_node: int, *, stated: bool, link_domain: int | None) -> int:

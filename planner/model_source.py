@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cost_models.errors import BrokenRule, MissingKey, SpecError, UnknownName, within
+from cost_models.errors import BrokenRule, MissingKey, SpecError, UnknownName, all_of, within
 from cost_models.specs.model import ModelSpec
 from planner.request import ModelRequest
 
@@ -47,9 +47,9 @@ def _architecture(numbers: dict[str, Any]) -> ModelSpec:
     if not set(numbers) <= set(ModelSpec.model_fields):
         return hf_config.read_config(numbers, name="custom", where="model.architecture")
     full = dict(numbers)
-    for key in _NEEDED:
-        if full.get(key) is None:
-            raise MissingKey(key, "model.architecture")
+    missing = [MissingKey(key, "model.architecture").at(key) for key in _NEEDED if full.get(key) is None]
+    if missing:
+        raise all_of([*missing])
     heads, hidden = full["num_attention_heads"], full["hidden_size"]
     full.setdefault("num_key_value_heads", heads)
     if "head_dim" not in full and isinstance(heads, int) and isinstance(hidden, int) and heads > 0:

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from cost_models import catalog
-from cost_models.errors import UnknownName
+from cost_models.errors import UnknownName, without
 from cost_models.specs.base import Spec
 from cost_models.specs.cluster import DeviceSpec
 from cost_models.specs.model import BrokenRuleValue
@@ -70,7 +70,8 @@ def register_model(work: Repositories, caller: Caller, order: ModelOrder) -> str
         SpecError: it cannot be read.
         Conflict: the name is taken, by the catalogue or by the project.
     """
-    resolve_model(order.model)
+    with without("model"):
+        resolve_model(order.model)
     try:
         catalog.model(order.name)
     except UnknownName:
@@ -86,7 +87,8 @@ def register_device(work: Repositories, caller: Caller, order: DeviceOrder) -> s
         Conflict: the name is taken, by the catalogue or by the project.
     """
     content = order.model_dump(mode="json", exclude={"name"}, exclude_unset=True)
-    cluster_of(ClusterRequest(pools=(PoolRequest.model_validate(content),)))
+    with without("cluster", "pools", "0"), without("pools", "0"):
+        cluster_of(ClusterRequest(pools=(PoolRequest.model_validate(content),)))
     try:
         catalog.device(order.name)
     except UnknownName:
@@ -102,7 +104,8 @@ def register_cluster(work: Repositories, caller: Caller, order: ClusterOrder) ->
         Conflict: the name is taken.
     """
     cluster = with_devices(order, work, caller.project_id)
-    cluster_of(cluster)
+    with without("cluster"):
+        cluster_of(cluster)
     content = cluster.model_dump(mode="json", exclude={"name"}, exclude_unset=True)
     return _register(work, caller, "cluster", order.name, content)
 

@@ -148,4 +148,7 @@ def decoder(fields: Fields, *, tied: bool = False, **facts: Any) -> ModelSpec:
     try:
         return ModelSpec.read(values | {"assumptions": tuple(fields.assumed)})
     except SpecError as error:
-        raise SpecError(f"{fields.where}: {fields.prefix}{error}") from error
+        found = SpecError(f"{fields.where}: {fields.prefix}{error}")
+        # Its keys may be spelt otherwise in the file: they are named, not pointed at.
+        found.places = tuple(((), f"{fields.prefix}{'.'.join(keys)}: {text}") for keys, text in error.places)
+        raise found from error

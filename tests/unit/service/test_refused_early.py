@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from cost_models import catalog
 from planner.fronts import MOST_RUNGS
 from tests.unit.service.client import JOB, FakePool, client
 
 pytestmark = pytest.mark.usefixtures("databases")
 POOL = JOB["cluster"]["pools"][0]
+DEVICE = {**catalog.device("a100-sxm-80gb").model_dump(mode="json"), "name": "lab-thing"}
 HUGE = {"pools": [{**POOL, "nodes": 2048}]}
 TWO = {"pools": [POOL, {**POOL, "nodes": 2}]}
 SEVEN = {**JOB["training"], "global_batch_size": 7}
@@ -104,7 +106,7 @@ def test_a_clusters_own_keys_are_pointed_at(http: TestClient) -> None:
             for text, detail in (("string", "unknown link 'string'"), ("0GB/s", "bandwidth"))
         ],
         ({"constraints": {"min_gpus": 9}}, "/constraints/min_gpus", "exceeds the 8 GPUs"),
-        ({"model": {"architecture": {"hidden_size": 8}}}, "/model/architecture", "num_hidden_layers is missing"),
+        ({"model": {"config": {"hidden_size": 8}}}, "/model/config", "num_attention_heads is missing"),
     ],
 )
 def test_rules_between_numbers_have_a_place(
@@ -113,6 +115,28 @@ def test_rules_between_numbers_have_a_place(
     found = http.post("/v1/plans", json={**JOB, **changes}).json()
     assert [error["pointer"] for error in found["errors"]] == [pointer]
     assert detail in found["errors"][0]["detail"]
+
+
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 64}
+POSTED = [
+    ("/v1/models", {"architecture": {"hidden_size": 64, "vocab_size": 64}}, 3, "/architecture/num_hidden_layers"),
+    ("/v1/models", {"architecture": {**SIZES, "head_dim": 0, "vocab_size": 10**9}}, 2, "/architecture/head_dim"),
+    ("/v1/models", {"config": {"hidden_size": 64}}, 1, "/config"),
+    ("/v1/clusters", {"pools": [POOL, {**POOL, "inter_node_link": "nope"}]}, 1, "/pools/1/inter_node_link"),
+    ("/v1/clusters", {"pools": [POOL], "between_pools": "nope"}, 1, "/between_pools"),
+    ("/v1/devices", {"device": DEVICE, "inter_node_link": "10Xb/s"}, 1, "/inter_node_link"),
+    ("/v1/devices", {"device": {**DEVICE, "link": "nope"}}, 1, "/intra_node_link"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "count", "first"), POSTED)
+def test_what_is_registered_is_pointed_at_in_its_own_body(
+    http: TestClient, path: str, body: dict[str, Any], count: int, first: str
+) -> None:
+    answer = http.post(path, json={"name": "lab-thing", **body})
+    assert answer.status_code == 422
+    pointers = [error["pointer"] for error in answer.json()["errors"]]
+    assert (len(pointers), pointers[0]) == (count, first)
 
 
 def test_an_inline_device_says_what_is_wrong_with_it(http: TestClient) -> None:
