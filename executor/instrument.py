@@ -17,6 +17,7 @@ settle, timed steps with no tool attached, one under the profiler, then the rest
 import math
 import os
 import statistics
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from executor import peaks
 from executor.caps import cap_memory
 from executor.endings import outcome_of, requested_bytes
 from executor.environment import MEMORY_CAP, REPORT, SLOWDOWN, TIMED_STEPS, WARMUP_STEPS
-from executor.files import private_directory, write_text
+from executor.files import private_directory, said, write_text
 from executor.guards import Guards
 from executor.measured import MemoryPeak, Phase, RankReport, StepTimes, TimeSplit, installed_releases
 from executor.profile import profiled
@@ -115,9 +116,16 @@ class Instrument:
         self._write(self.report(error))
 
     def _write(self, report: RankReport, *, durable: bool = True) -> None:
-        if self.report_directory is not None:
+        if self.report_directory is None:
+            return
+        try:
             path = private_directory(self.report_directory) / f"rank-{report.rank}.json"
             write_text(path, report.model_dump_json(indent=2) + "\n", durable=durable)
+        except OSError as error:  # a full disk ends the measurement, not the training
+            sys.stderr.write(
+                f"meshwright: {self.report_directory} takes no report of rank {report.rank}: {said(error)}\n"
+            )
+            self.report_directory = None
 
     def _keep(self) -> None:
         """Leave the present state on disk: it is what is known of a process that is killed outright.

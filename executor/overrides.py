@@ -10,6 +10,8 @@ EDITED: Final = (
     "and nothing proves that it is the best; its measurement is not reported as the plan's"
 )
 
+UNKNOWN: Final = "the plan records no hash of its content: whether it was changed after it was made cannot be told"
+
 
 def as_it_reads(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     """The plan with a prediction of the configuration that it holds, and what is to be said of it.
@@ -32,8 +34,8 @@ def as_it_reads(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     from planner.edited import check_edited
 
     check_edited(plan)
-    if not plan.edited:  # it records no hash, so nothing tells whether it was changed
-        return plan, ()
+    if not plan.edited:
+        return plan, (UNKNOWN,)
     from planner import calibrations
     from planner.prediction import predict
 

@@ -1,6 +1,8 @@
 """The instrument in a loop without a framework: order of steps, reports of good and bad endings."""
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -80,3 +82,27 @@ def test_without_a_launcher_nothing_is_written(tmp_path: Path, monkeypatch: Any)
     with Instrument.from_environment() as run:
         train(run, 1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_ends_the_measurement_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("executor.instrument.write_text", full)
+    with Instrument(report_directory=tmp_path) as run:
+        train(run, 2)
+    assert len(run.losses) == 2
+    assert capsys.readouterr().err.count("no space left on device") == 1
+
+
+def test_a_loss_may_be_a_tensor_that_requires_a_gradient(tmp_path: Path) -> None:
+    import torch
+
+    with Instrument(report_directory=tmp_path) as run:
+        with run.step():
+            loss = torch.ones(1, requires_grad=True).sum()
+        run.record_loss(loss)  # warnings are errors here
+    report = report_in(tmp_path)
+    assert (report.losses, report.loss_steps) == ((1.0,), (1,))

@@ -97,6 +97,27 @@ def test_it_ends_where_nothing_smaller_fits(tmp_path: Path, monkeypatch: pytest.
     assert len(found) == 1
 
 
+def test_a_restart_without_a_checkpoint_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    _supervised(tmp_path, monkeypatch, 1, ended("error"), said)
+    assert "there is no checkpoint, so the script starts at step 0 again" in said.getvalue()
+    kept = io.StringIO()
+    (tmp_path / "again").mkdir()
+
+    def keeping(prepared: Any, output: Any) -> RunReport:
+        (tmp_path / "again" / "out" / "checkpoints" / "step-00000005").mkdir(parents=True, exist_ok=True)
+        return ended("error")
+
+    _supervised(tmp_path / "again", monkeypatch, 1, ended("error"), kept, keeping)
+    assert "no checkpoint" not in kept.getvalue()
+
+
+def test_an_operators_stop_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _supervised(tmp_path, monkeypatch, 5, ended("stopped", signal=2))
+    assert [attempt.step.action for attempt in found] == ["give_up"]
+    assert "stopped by signal 2" in found[0].step.reason
+
+
 def test_a_directory_holds_one_run(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     policy = Policy(attempts=1, checkpoint_every=1, slowdown=0)
@@ -105,7 +126,12 @@ def test_a_directory_holds_one_run(tmp_path: Path) -> None:
 
 
 def _supervised(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, attempts: int, report: RunReport
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attempts: int,
+    report: RunReport,
+    output: io.StringIO | None = None,
+    run: module.Execute | None = None,
 ) -> tuple[module.Attempt, ...]:
     monkeypatch.setattr(module, "prepare_run", lambda plan, script, options: None)
     if report.resident:
@@ -115,8 +141,8 @@ def _supervised(
         Script(path=folder / "train.py"),
         LaunchOptions(directory=folder / "out", memory_cap=CAP),
         Policy(attempts=attempts, checkpoint_every=5, slowdown=0),
-        io.StringIO(),
-        lambda prepared, output: report,
+        output or io.StringIO(),
+        run or (lambda prepared, output: report),
     )
 
 
