@@ -129,7 +129,8 @@ def join(
     assert plan.configuration is not None
     assert plan.prediction is not None
     killed = killed_ranks(directory / "reports")
-    failed = by_cause(ranks, killed)
+    # Where all processes ended well, one without a last report could not write it.
+    failed = [rank for rank in by_cause(ranks, killed) if exit_status or rank.outcome != "killed"]
     losses = _losses(ranks[0]) if ranks else []
     finite = [(step, loss) for step, loss in losses if loss is not None]
     diverged_at = min((step for rank in ranks for step, loss in _losses(rank) if loss is None), default=None)
@@ -166,7 +167,7 @@ def join(
         host_bytes=sum(rank.host.bytes for rank in ranks if rank.host) or None,
         utilisation=min((rank.utilisation for rank in ranks if rank.utilisation is not None), default=None),
         adaptations=adaptations,
-        notes=notes + _notes(ranks, diverged_at),
+        notes=notes + _notes(ranks, diverged_at, exit_status),
         versions=ranks[0].versions if ranks else {},
         directory=str(directory),
     )
@@ -266,13 +267,15 @@ def _error(failed: list[RankReport], outcome: Outcome, diverged_at: int | None) 
     return f"the loss of step {diverged_at} is no number" if outcome == "diverged" else None
 
 
-def _notes(ranks: tuple[RankReport, ...], diverged_at: int | None) -> tuple[str, ...]:
+def _notes(ranks: tuple[RankReport, ...], diverged_at: int | None, exit_status: int) -> tuple[str, ...]:
     """What keeps a figure from being there."""
     if not ranks:
         return ("nothing was measured: no process left a report; does the script use executor.instrument.Instrument?",)
     notes = []
     if diverged_at is not None:
         notes.append(f"the loss of step {diverged_at} is no number: weights and losses after it mean nothing")
+    if exit_status == 0 and any(rank.outcome == "killed" for rank in ranks):
+        notes.append("a process could not write its last report: its figures are those of some steps before its end")
     if any(not rank.times.seconds for rank in ranks):
         steps = min(rank.steps_done for rank in ranks)
         notes.append(f"no step was timed: the training ended after {steps} steps, before the timed ones")

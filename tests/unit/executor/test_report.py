@@ -70,6 +70,8 @@ def test_no_report_at_all_asks_for_the_instrument() -> None:
         (["ok", "error"], 1, "error"),
         (["ok", "out_of_memory"], 1, "out_of_memory"),
         (["ok", "ok"], -9, "killed"),
+        (["ok", "killed"], 1, "killed"),
+        (["ok", "killed"], 0, "ok"),  # its disk was full
     ],
 )
 def test_the_outcome_of_a_run(outcomes: list[str], status: int, expected: str) -> None:
