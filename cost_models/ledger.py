@@ -35,7 +35,11 @@ class MemoryLedger:
     context_bytes: float
     communicator_bytes: float
     allocated_quantile: float
-    """Factor from the median to the asked quantile of allocated bytes."""
+    """Factor from the terms to the asked quantile of allocated bytes."""
+    allocated_median: float = 1.0
+    """The same to their median: 1 but where a device's own runs allocated more or less than the terms."""
+    allocated_lower: float | None = None
+    """The same to the quantile as far below the median; None: as far in the logarithm as the upper one."""
     fragmentation_median: float
     fragmentation_quantile: float
     usable_bytes: float
@@ -69,14 +73,15 @@ class MemoryLedger:
 
     @property
     def allocated_bytes(self) -> float:
-        """The peak, median."""
+        """The peak, as its terms sum to."""
         stage, instant = self.binding
         return self.stages[stage].allocated(instant)
 
     @property
     def device_bytes(self) -> float:
         """What nvidia-smi would show, median. [bytes]"""
-        return self.allocated_bytes * self.fragmentation_median + self.context_bytes + self.communicator_bytes
+        median = self.allocated_median * self.fragmentation_median
+        return self.allocated_bytes * median + self.context_bytes + self.communicator_bytes
 
     @property
     def conservative_bytes(self) -> float:
@@ -87,10 +92,11 @@ class MemoryLedger:
     def oom_probability(self, oom_risk: float) -> float:
         r"""Probability that the device or its host runs out of memory.
 
-        .. math:: p = 1 - \Phi\!\left(z_r \ln\frac{U - F}{A m} \Big/ \ln\frac{a q}{m}\right),
+        .. math:: p = 1 - \Phi\!\left(z_r \ln\frac{U - F}{A b m} \Big/ \ln\frac{a q}{b m}\right),
                   \quad z_r = \Phi^{-1}(1 - r)
 
-        with usable memory U, fixed F (context, communicators), median allocation A and fragmentation m, and the factors
+        with usable memory U, fixed F (context, communicators), allocation A, median factors b of it and m of
+        fragmentation, and the factors
         a, q at the risk r that this ledger was made with: both errors are log-normal and taken as fully correlated.
         """
         others = max((pool.oom_probability(oom_risk) for pool in self.other_pools), default=0.0)
@@ -100,8 +106,9 @@ class MemoryLedger:
         if self.host_node_bytes > self.host_usable_bytes:
             return 1.0
         room = self.usable_bytes - self.context_bytes - self.communicator_bytes
-        median = self.allocated_bytes * self.fragmentation_median
-        spread = math.log(self.allocated_quantile * self.fragmentation_quantile / self.fragmentation_median)
+        middle = self.allocated_median * self.fragmentation_median
+        median = self.allocated_bytes * middle
+        spread = math.log(self.allocated_quantile * self.fragmentation_quantile / middle)
         if room <= 0 or spread <= 0 or median <= 0:
             return float(room < median)
         normal = NormalDist()

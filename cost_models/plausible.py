@@ -22,7 +22,7 @@ def check(calibration: Calibration, shipped: Calibration, ranges: Mapping[str, A
     wrong: list[SpecError] = []
     for name, factor in calibration.factors.items():
         own = shipped.factors.get(name.partition("@")[0])
-        alike = [own] if own is not None else kinds.get(_kind(name), [])
+        alike = [own] if own is not None else kinds.get(ranges["kin"].get(_kind(name), _kind(name)), [])
         if not alike:
             continue
         low, high = _range(_kind(name), alike, ranges)

@@ -1,5 +1,6 @@
 """From the named ledgers to the prediction of a plan: presentation only, the formulas are the ledgers'."""
 
+from collections.abc import Mapping
 from typing import Final, cast
 
 from cost_models.calibration import Calibration
@@ -20,6 +21,8 @@ from planner.plan import (
 from planner.uncertainty import step_interval
 
 PHASES: Final[tuple[Phase, ...]] = ("load", "first_step", "step", "eval", "save")
+AT_SITE: Final = "measured_at_site"
+"""Beside the terms of memory: what a device's own runs held beyond their sum, or less."""
 SIGNIFICANT_DIGITS: Final = 9
 """Digits kept of seconds and ratios, so that the last bits of a sum do not show."""
 
@@ -69,11 +72,13 @@ def memory_prediction(
     allocator returns what it only caches when the device is full.
     """
     stage, instant = ledger.binding
-    allocated = ledger.allocated_bytes
+    terms, site = ledger.allocated_bytes, ledger.allocated_median
+    allocated, most = terms * site, terms * ledger.allocated_quantile
+    lower = None if ledger.allocated_lower is None else terms * ledger.allocated_lower
     fixed = ledger.context_bytes + ledger.communicator_bytes
     median = ledger.fragmentation_median if reserved_ratio is None else reserved_ratio
     wide = max(ledger.fragmentation_quantile, median)
-    reserved = _quantity(allocated * median, allocated * ledger.allocated_quantile * wide)
+    reserved = _quantity(allocated * median, most * wide)
     device = Quantity(
         median_bytes=round(reserved.median_bytes + fixed),
         lower_bytes=round(reserved.lower_bytes + fixed),
@@ -83,17 +88,17 @@ def memory_prediction(
     for phase in PHASES:
         sizes = [s.allocated(i) for s in ledger.stages for i in s.instants if ledger.phase_of[i] == phase]
         if sizes:
-            phases[phase] = round(max(sizes))
+            phases[phase] = round(max(sizes) * site)
     return MemoryPrediction(
         verdict=verdict(ledger),
         oom_probability=rounded(ledger.oom_probability(oom_risk), digits=6),
-        allocated=_quantity(allocated, allocated * ledger.allocated_quantile),
+        allocated=_quantity(allocated, most, lower),
         reserved=reserved,
         device=device,
         conservative_bytes=round(ledger.conservative_bytes),
         usable_bytes=round(ledger.usable_bytes),
         binding=Binding(stage=stage, phase=cast(Phase, ledger.phase_of[instant]), instant=instant),
-        breakdown_bytes=_bytes(ledger.stages[stage].instants[instant]),
+        breakdown_bytes=_bytes(ledger.stages[stage].instants[instant], site),
         per_stage=tuple(_stage(ledger, index) for index in range(len(ledger.stages))),
         phases=phases,
         host_bytes=round(ledger.host_node_bytes),
@@ -109,24 +114,28 @@ def verdict(ledger: MemoryLedger) -> Verdict:
     return "at_risk" if host_fits and ledger.device_bytes <= ledger.usable_bytes else "does_not_fit"
 
 
-def _quantity(median: float, upper: float) -> Quantity:
-    """An interval that is symmetric in the logarithm, as the calibrated errors are."""
-    lower = median * median / upper if upper else median
+def _quantity(median: float, upper: float, lower: float | None = None) -> Quantity:
+    """An interval that is symmetric in the logarithm, as the shipped errors are, where no lower end is stated."""
+    if lower is None:
+        lower = median * median / upper if upper else median
     return Quantity(median_bytes=round(median), lower_bytes=round(lower), upper_bytes=round(upper))
 
 
-def _bytes(terms: object) -> dict[str, int]:
-    return {name: round(size) for name, size in dict(terms).items()}  # type: ignore[call-overload]
+def _bytes(terms: Mapping[str, float], site: float) -> dict[str, int]:
+    """The terms, and how far a device's own runs were from their sum."""
+    found = {name: round(size) for name, size in terms.items()}
+    beyond = round(sum(terms.values()) * (site - 1.0))
+    return {**found, AT_SITE: beyond} if beyond else found
 
 
 def _stage(ledger: MemoryLedger, index: int) -> StagePrediction:
-    stage = ledger.stages[index]
+    stage, site = ledger.stages[index], ledger.allocated_median
     fullest = max(stage.instants, key=stage.allocated)
     return StagePrediction(
         stage=stage.stage,
         instant=fullest,
-        allocated_bytes=round(stage.allocated(fullest)),
-        instants_bytes={instant: _bytes(terms) for instant, terms in stage.instants.items()},
+        allocated_bytes=round(stage.allocated(fullest) * site),
+        instants_bytes={instant: _bytes(terms, site) for instant, terms in stage.instants.items()},
         host_bytes=round(stage.host_bytes),
     )
 

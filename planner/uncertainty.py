@@ -6,6 +6,7 @@ from typing import Final, Literal
 from cost_models.calibration import Calibration
 from cost_models.errors import MissingCalibration
 from cost_models.job import Job
+from cost_models.memory import allocated_factors, error_regime, exponent, regime_of
 from cost_models.placement import pool_jobs
 from cost_models.specs.configuration import Configuration
 from planner.plan import KnowledgeClass
@@ -82,7 +83,7 @@ def _step_interval(
         names = [stack_key(job, configuration), *experts, known]
     here = calibration.on(job.device.name, job.device.family)
     if site_knows(job, configuration, calibration, "step_time_low"):
-        names = [site_key()]
+        names = [SITE]
     wider = here("step_time_widening")
     return {
         level: (
@@ -93,16 +94,15 @@ def _step_interval(
     }
 
 
-def site_key(kind: str = "") -> str:
-    """Under which a device keeps how far predictions were off on the site's own runs, and on a kind of their peaks."""
-    return f"site.{kind}" if kind else "site"
+SITE: Final = "site"
+"""Under which a device keeps how far predictions were off on the site's own runs."""
 
 
-def site_knows(job: Job, configuration: Configuration, calibration: Calibration, factor: str, kind: str = "") -> bool:
+def site_knows(job: Job, configuration: Configuration, calibration: Calibration, factor: str) -> bool:
     """Whether the site's own runs on this device say how far predictions are off, for a stack it has run."""
     here = calibration.on(job.device.name, job.device.family)
     ran = here.known("measured_runs", ".".join(stack_of(job, configuration)))
-    return ran and here.known(factor, f"{site_key(kind)}.{LEVELS[0]}")
+    return ran and here.known(factor, f"{SITE}.{LEVELS[0]}")
 
 
 def stack_key(job: Job, configuration: Configuration) -> str:
@@ -130,16 +130,22 @@ def memory_interval(
 ) -> dict[Level, tuple[float, float]]:
     """Central intervals of a peak of one kind (allocated, reserved, device), over all its scenarios. [bytes]
 
-    Factors from past errors on the lowest and on the highest scenario; empty where the calibration states none. A
+    Factors from past errors on the lowest and on the highest scenario; empty where the calibration states none. Where
+    the device's own runs have corrected what plans expect of allocated bytes, those are the plans' own quantiles. A
     framework that is only priced as this one (`kin`) is known no better than the worst class of that kind of peak.
     """
     if kin:
         return _widest(calibration, kind, sizes)
     here = calibration.on(job.device.name, job.device.family)
     names: tuple[str, ...] = (f"{memory_class(job, configuration)}.{kind}", f"any.{kind}")
-    if site_knows(job, configuration, calibration, "memory_low", kind):
-        names = (site_key(kind),)
     found: dict[Level, tuple[float, float]] = {}
+    corrected = kind == "allocated" and any(key.startswith("allocated_median.") for key in here.factors)
+    error = error_regime(regime_of(job, configuration, calibration)) if corrected else ""
+    if corrected and here.known("allocated_median", error):
+        for level in LEVELS:
+            upper, median, lower = allocated_factors(here, error, exponent(tail(level)))
+            found[level] = min(sizes) * lower / median, max(sizes) * upper / median
+        return found
     for level in LEVELS:
         keys = [f"{name}.{level}" for name in names]
         try:
@@ -164,6 +170,11 @@ def _widest(calibration: Calibration, kind: str, sizes: Sequence[float]) -> dict
         if all(ends):
             found[level] = min(sizes) * min(ends[0]), max(sizes) * max(ends[1])
     return found
+
+
+def tail(level: Level) -> float:
+    """Probability beyond one end of a central interval."""
+    return round((100 - int(level)) / 200, 3)
 
 
 def within_noise(loss: float, calibration: Calibration) -> bool:

@@ -27,6 +27,8 @@ class Margin:
     """Factors on allocated bytes, by candidate."""
 
     allocated_quantile: Array
+    allocated_median: Array
+    allocated_lower: Array
     fragmentation_median: Array
     fragmentation_quantile: Array
 
@@ -47,16 +49,30 @@ def quantile(median: float, q99: float, power: float) -> float:
     return float(f"{median * (q99 / median) ** power:.9g}")
 
 
+def allocated_factors(calibration: Calibration, error: str, power: float) -> tuple[float, float, float]:
+    """Upper quantile, median and lower quantile of allocated bytes over the ledger's, of one regime on one device.
+
+    The median is the ledger itself, and both sides are alike, but where a site's runs on the device state
+    `allocated_median` and `allocated_q01`.
+    """
+    q99 = calibration("allocated_q99", error)
+    median = calibration("allocated_median", error) if calibration.known("allocated_median", error) else 1.0
+    q01 = calibration("allocated_q01", error) if calibration.known("allocated_q01", error) else median * median / q99
+    return quantile(median, q99, power), median, quantile(median, q01, power)
+
+
 def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margin:
     """The factors of each candidate's regime: ledger, attention, experts, pipeline, size of the card."""
     power = exponent(oom_risk)
     shape = np.shape(setting.tensor)
     calibration = calibration.on(setting.job.device.name, setting.job.device.family)
 
-    def factor(regime: str) -> tuple[float, float, float]:
-        error, median = error_regime(regime), calibration("fragmentation", regime)
-        allocated = quantile(1.0, calibration("allocated_q99", error), power)
-        return allocated, median, quantile(median, calibration("fragmentation_q99", regime), power)
+    def factor(regime: str) -> tuple[float, ...]:
+        allocated, median = (
+            allocated_factors(calibration, error_regime(regime), power),
+            calibration("fragmentation", regime),
+        )
+        return *allocated, median, quantile(median, calibration("fragmentation_q99", regime), power)
 
     free = setting.model.moe is not None and setting.job.training.expert_imbalance > 1.0
     conditions, regimes = _conditions(setting, calibration), _REGIMES
@@ -74,7 +90,10 @@ def margin(setting: Setting, calibration: Calibration, oom_risk: float) -> Margi
         generic = quantile(1.0, calibration("allocated_q99", "eager_unknown"), power)
         wider = np.maximum(columns[0], generic) if power >= 0 else np.minimum(columns[0], generic)
         columns[0] = choose(setting.eager, wider, columns[0])
-    return Margin(allocated_quantile=columns[0], fragmentation_median=columns[1], fragmentation_quantile=columns[2])
+    return Margin(
+        allocated_quantile=columns[0], allocated_median=columns[1], allocated_lower=columns[2],
+        fragmentation_median=columns[3], fragmentation_quantile=columns[4],
+    )  # fmt: skip
 
 
 _REGIMES: Final[tuple[str, ...]] = (
@@ -89,9 +108,21 @@ _REGIMES: Final[tuple[str, ...]] = (
 )
 
 
+_EAGER: Final = ("eager_materialised", "eager_small_card", "eager")
+_MEGATRON: Final = ("megatron_moe", "megatron_pipeline", "megatron")
+
+
 def error_regime(regime: str) -> str:
     """The regime of the ledger's own error, coarser than that of fragmentation."""
     return {"eager_small_card": "eager", "megatron_pipeline": "megatron"}.get(regime, regime)
+
+
+def regimes_of(regime: str) -> tuple[str, ...]:
+    """The regimes of the same allocator and ledger: those of eager back ends, or those of Megatron-LM."""
+    for kin in (_EAGER, _MEGATRON):
+        if regime in kin:
+            return kin
+    return (regime,)
 
 
 def regime_of(job: Job, configuration: Configuration, calibration: Calibration) -> str:

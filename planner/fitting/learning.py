@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cost_models.calibration import Calibration
+from cost_models.calibration import Calibration, Factor
 from cost_models.specs.base import Spec
 from planner.fitting.drift import Drift, drifts, noted
 from planner.fitting.runs import Run, calibrated
@@ -47,7 +47,7 @@ def learn(prior: Calibration, plans: Sequence[RunPlan]) -> Learned:
     found, aside = seen(plans, prior)
     kept, odd = sifted(found)
     update = calibrated(prior, _evidence(found, kept))
-    raised, contradicted = shortages(prior, found)
+    raised, contradicted = _shortages(plans, update.calibration, found)
     aside += [*odd, *contradicted]
     told_of = {(one.ref, one.quantity) for one in aside}
     used = [one.run.ref for one in found if _tells(one, told_of)]
@@ -72,6 +72,17 @@ def learn(prior: Calibration, plans: Sequence[RunPlan]) -> Learned:
         raised=tuple(raised),
         drift=last,
     )
+
+
+def _shortages(
+    plans: Sequence[RunPlan], corrected: Calibration, found: Sequence[Seen]
+) -> tuple[dict[str, Factor], list[SetAside]]:
+    """What ran out of memory beside what is foretold of it after the measured peaks have corrected that: neither is
+    counted twice.
+    """
+    if not any(one.run.outcome == "oom" for one in found):
+        return {}, []
+    return shortages(corrected, seen(plans, corrected)[0])
 
 
 def _evidence(found: Sequence[Seen], kept: dict[Quantity, list[Seen]]) -> list[Run]:

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
-import numpy as np
-
-from cost_models.calibration import Calibration, Factor
+from cost_models.calibration import Calibration
 from cost_models.job import Job
-from cost_models.memory import memory_ledger
+from cost_models.memory import error_regime, memory_ledger, regime_of
 from cost_models.specs.configuration import Configuration
 from planner.datasets.jobs import Case
 from planner.fitting.evidence import Sample
 from planner.fitting.site import SiteUpdate, updated
-from planner.fitting.site_intervals import site_intervals
+from planner.fitting.site_memory import Peak, site_memory
 from planner.measurement import Measurement
 
 SOURCE = "site"
@@ -47,21 +45,18 @@ def calibrated(calibration: Calibration, runs: Sequence[Run]) -> SiteUpdate:
     """
     found = [sample for run in runs if (sample := run.sample) is not None]
     update = updated(calibration, found)
-    factors = {**update.calibration.factors, **memory_intervals(calibration, runs)}
+    factors = {**update.calibration.factors, **site_memory(calibration, weighed(calibration, runs))}
     return SiteUpdate(update.calibration.model_copy(update={"factors": factors}), update.told)
 
 
-def memory_intervals(calibration: Calibration, runs: Sequence[Run]) -> dict[str, Factor]:
-    """How far predicted allocated peaks were off, by device family. No constant of the memory ledger is fitted, so
-    every run is one that no fit has seen.
-    """
-    errors: dict[str, list[float]] = {}
+def weighed(calibration: Calibration, runs: Sequence[Run]) -> list[Peak]:
+    """The runs as evidence of memory. No constant of the ledger is fitted: every run is one that no fit has seen."""
+    found = []
     for run in runs:
         if run.allocated_bytes:
             ledger = memory_ledger(run.job, run.configuration, calibration, oom_risk=0.01)
-            family = run.job.device.family
-            errors.setdefault(family, []).append(log(ledger.allocated_bytes / run.allocated_bytes))
-    found: dict[str, Factor] = {}
-    for family, logs in sorted(errors.items()):
-        found |= site_intervals("memory", np.array(logs), family, "allocated")
+            regime = error_regime(regime_of(run.job, run.configuration, calibration))
+            error = log(run.allocated_bytes / ledger.allocated_bytes)
+            plan = run.configuration.model_dump_json() + run.job.training.model_dump_json()
+            found.append(Peak(regime, run.job.device.family, plan, error))
     return found

@@ -68,10 +68,10 @@ def impossible(one: Seen, quantity: Quantity) -> str:
     return beyond(one.run.peak_allocated_bytes or 0, device) if quantity == "peak_allocated_bytes" else ""
 
 
-def beyond(size: float, device: DeviceSpec) -> str:
+def beyond(size: float, device: DeviceSpec, what: str = "held") -> str:
     """Why a device has not held so much; "" where it can have. [bytes]"""
     total = device.total_memory_bytes
-    return f"{gib(size)} held, more than the {gib(total)} of a {device.name}" if size > total else ""
+    return f"{gib(size)} {what}, more than the {gib(total)} of a {device.name}" if size > total else ""
 
 
 def _outliers(own: Sequence[Seen], quantity: Quantity) -> tuple[list[Seen], list[SetAside]]:

@@ -8,14 +8,14 @@ import numpy as np
 from cost_models.arrays import FloatArray
 from cost_models.calibration import Factor
 from planner.fitting.residuals import NARROWEST, quantile
-from planner.uncertainty import LEVELS, site_key
+from planner.uncertainty import LEVELS, SITE
 
 FEWEST: Final = 10
 """Runs from which a site has intervals of its own: of fewer no error but the largest stands for nine in ten."""
 
 
-def site_intervals(name: str, errors: FloatArray, family: str, kind: str = "") -> dict[str, Factor]:
-    r"""Factors `NAME_low.site[.KIND].LEVEL@FAMILY` and `NAME_high...`, from logs of predicted over measured.
+def site_intervals(name: str, errors: FloatArray, family: str) -> dict[str, Factor]:
+    r"""Factors `NAME_low.site.LEVEL@FAMILY` and `NAME_high...`, from logs of predicted over measured.
 
     .. math:: q = \text{quantile}_{\min(1,\, p (1 + 1/n))}(|e|)
 
@@ -32,5 +32,5 @@ def site_intervals(name: str, errors: FloatArray, family: str, kind: str = "") -
         source = f"quantile of {count} absolute log errors of runs on {family}, each left out of the update"
         for side, sign in (("low", -1), ("high", 1)):
             value = float(f"{exp(sign * width):.4g}")
-            found[f"{name}_{side}.{site_key(kind)}.{level}@{family}"] = Factor(value=value, source=source)
+            found[f"{name}_{side}.{SITE}.{level}@{family}"] = Factor(value=value, source=source)
     return found

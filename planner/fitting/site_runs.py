@@ -102,7 +102,7 @@ def foretold(question: Question, configuration: Configuration, calibration: Cali
     configuration = configuration.model_copy(update=here)
     time = time_ledger(job, configuration, calibration)
     memory = memory_ledger(job, configuration, calibration, oom_risk=RISK)
-    allocated = memory.allocated_bytes
+    allocated = memory.allocated_bytes * memory.allocated_median
     intervals: dict[Quantity, tuple[float, float]] = {
         "step_seconds": step_interval(job, configuration, calibration, time.step_seconds)[LEVEL]
     }

@@ -68,7 +68,7 @@ def _room(ledger: MemoryLedger) -> float:
     """Allocated bytes that fit: at the median where even that is exceeded, else at the ledger's risk."""
     room = ledger.usable_bytes - ledger.context_bytes - ledger.communicator_bytes
     if ledger.device_bytes > ledger.usable_bytes:
-        return room / ledger.fragmentation_median
+        return room / (ledger.allocated_median * ledger.fragmentation_median)
     return room / (ledger.allocated_quantile * ledger.fragmentation_quantile)
 
 

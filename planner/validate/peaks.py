@@ -107,7 +107,7 @@ def peak(row: Measurement, case: Case, price: Price, replay: Replay, kind: Memor
     for device in case.other_devices if case.ambiguous_device else ():
         if kind != "allocated" or predicted_peak(row, price(on_device(case, device)), kind) != predicted:
             raise Unusable("ambiguous device")
-    spread = ledger.allocated_quantile
+    spread = ledger.allocated_quantile / ledger.allocated_median
     if kind != "allocated":
         spread *= ledger.fragmentation_quantile / ledger.fragmentation_median
     scenarios = _scenarios(row, case, price, kind, predicted)
@@ -135,7 +135,8 @@ def predicted_peak(
     """
     phases = _TRAINING | {"eval"} if row.facts.get("memory_includes") == "eval" else _TRAINING
     phases = phases | {"load"} if whole_load else phases
-    predicted = peak_allocated(ledger, phases, last_stage_only=row.facts.get("memory_ranks") == "last")
+    terms = peak_allocated(ledger, phases, last_stage_only=row.facts.get("memory_ranks") == "last")
+    predicted = terms * ledger.allocated_median
     if kind != "allocated":
         predicted *= ledger.fragmentation_median if ratio is None else ratio
     if kind == "device":

@@ -1,17 +1,23 @@
 """A site's runs become its constants: what they move, what is set aside, what drifts, what ran out of memory."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from math import log
 from typing import Any
 
 import pytest
 
-from cost_models.calibration import Calibration
-from cost_models.catalog import calibration
+from cost_models.calibration import Calibration, Factor
+from cost_models.catalog import calibration, check_calibration
+from cost_models.errors import SpecError
+from cost_models.ledger import MemoryLedger
+from cost_models.memory import memory_ledger
 from planner.fitting.drift import drifts, noted
 from planner.fitting.learning import Learned, learn
 from planner.fitting.site_runs import RunPlan, SiteRun, foretold, seen
-from tests.unit.planner.fitting.site import BEGUN, plans, reported, together
+from planner.prediction import memory_prediction
+from tests.unit.planner.fitting.site import BEGUN, Change, plans, reported, together
 
 SLOWER = {"gemm_efficiency.a100.bf16": 0.8, "flash_efficiency.a100": 0.8, "elementwise_passes.fsdp": 1.25}
 """What is different at the site."""
@@ -160,3 +166,102 @@ def test_no_runs_are_no_change() -> None:
     learned = learn(calibration(), [])
     assert learned.calibration.factors == calibration().factors
     assert learned.used == ()
+
+
+def heavier(factor: float) -> Change:
+    """Every run holds so much more than is predicted."""
+
+    def spoil(_: int, figures: dict[str, Any]) -> dict[str, Any]:
+        return {**figures, "peak_allocated_bytes": round(figures["peak_allocated_bytes"] * factor)}
+
+    return spoil
+
+
+def memories(constants: Calibration, of: Sequence[RunPlan] | None = None) -> list[MemoryLedger]:
+    return [foretold(plan.question, plan.configuration, constants).memory for plan in of or plans()]
+
+
+def most_held(of: RunPlan) -> float:
+    return max(float(run.peak_allocated_bytes or 0) for run in of.runs)
+
+
+def test_plans_expect_the_peaks_that_were_measured() -> None:
+    runs = reported(12, spoil=heavier(1.12), noise=0.02)
+    learned = learn(calibration(), runs)
+    for plan, ledger in zip(runs, memories(learned.calibration), strict=True):
+        fixed = ledger.context_bytes + ledger.communicator_bytes
+        assert ledger.conservative_bytes >= most_held(plan) * ledger.fragmentation_quantile + fixed
+        assert ledger.allocated_median == pytest.approx(1.12, rel=0.01)
+        said = foretold(plan.question, plan.configuration, learned.calibration)
+        at_level = memory_ledger(said.job, said.configuration, learned.calibration, oom_risk=0.05)
+        printed = memory_prediction(at_level, oom_risk=0.05).allocated
+        low, high = said.intervals["peak_allocated_bytes"]
+        assert (printed.lower_bytes, printed.upper_bytes) == pytest.approx((low, high), rel=1e-6), (
+            "drift's are the plan's"
+        )
+        assert printed.lower_bytes < most_held(plan) < printed.upper_bytes
+    assert not any(one.drifting for one in learned.drift)
+    raised = {key for key in learned.calibration.factors.keys() - calibration().factors.keys() if "allocated" in key}
+    assert raised == {f"allocated_{name}.eager@a100" for name in ("median", "q99", "q01")}
+    check_calibration(learned.calibration)
+    wrong = Factor(value=1e-3, source="nobody")
+    factors = {**learned.calibration.factors, "allocated_median.eager@a100": wrong}
+    with pytest.raises(SpecError, match="allocated_median"):
+        check_calibration(learned.calibration.model_copy(update={"factors": factors}))
+
+
+def test_a_plan_that_cannot_fit_by_what_was_measured_does_not() -> None:
+    learned = learn(calibration(), reported(12, spoil=heavier(1.12)))
+    ledger = memories(calibration())[0]
+    after = memories(learned.calibration)[0]
+    fixed = ledger.context_bytes + ledger.communicator_bytes
+    usable = ledger.allocated_bytes * 1.12 * ledger.fragmentation_median * 0.99 + fixed
+    tight, taught = (replace(one, usable_bytes=usable) for one in (ledger, after))
+    assert tight.fits
+    assert tight.oom_probability(0.01) < 0.01
+    assert not taught.fits
+    assert taught.oom_probability(0.01) > 0.5
+    assert memory_prediction(taught, oom_risk=0.01).verdict == "does_not_fit"
+
+
+def test_peaks_as_predicted_change_no_plan() -> None:
+    assert memories(learned_from(24).calibration) == memories(calibration())
+
+
+def test_one_heavy_run_moves_no_memory() -> None:
+    def spoil(number: int, figures: dict[str, Any]) -> dict[str, Any]:
+        return heavier(1.5)(number, figures) if number == 4 else figures
+
+    learned = learn(calibration(), reported(24, spoil=spoil))
+    assert ("run-004", "peak_allocated_bytes") in asides(learned)
+    assert memories(learned.calibration) == memories(calibration())
+
+
+def test_less_memory_is_believed_of_enough_plans_alone() -> None:
+    few = [plan for plan in plans() if plan.configuration.micro_batch_size == 1][:2]
+    lighter = reported(12, spoil=heavier(0.9), known=few)
+    before, after = memories(calibration(), few)[0], memories(learn(calibration(), lighter).calibration, few)[0]
+    assert after.conservative_bytes == before.conservative_bytes
+    many = memories(learn(calibration(), reported(24, spoil=heavier(0.9))).calibration)[0]
+    assert 0.9 < many.allocated_median < 0.92
+    assert many.conservative_bytes < memories(calibration())[0].conservative_bytes
+
+
+def test_fewer_runs_than_ten_correct_no_memory() -> None:
+    learned = learn(calibration(), reported(9, spoil=heavier(1.12)))
+    assert memories(learned.calibration) == memories(calibration())
+
+
+def test_running_out_raises_every_regime_of_the_back_end() -> None:
+    every = plans(backend="megatron")
+    plan = max(every, key=lambda one: memories(calibration(), [one])[0].allocated_bytes)
+    oom = SiteRun(ref="oom", at=BEGUN, outcome="oom", requested_bytes=10**15)
+    learned = learn(calibration(), [plan.model_copy(update={"runs": (oom,)})])
+    assert {key for key in learned.raised if key.startswith("fragmentation.")} == {
+        "fragmentation.megatron@a100", "fragmentation.megatron_moe@a100", "fragmentation.megatron_pipeline@a100",
+    }  # fmt: skip
+    values = {learned.calibration.factors[key].value for key in learned.raised if key.startswith("fragmentation.")}
+    assert len(values) == 1, "what does not fit in one fits in no other"
+    assert asides(learned) == {("oom", "requested_bytes")}
+    assert learned.used == ("oom",)
+    assert not memories(learned.calibration, [plan])[0].fits
