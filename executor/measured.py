@@ -97,6 +97,11 @@ class RankReport(Spec):
     """The step of each loss, from 1."""
     versions: dict[str, str]
 
+    @property
+    def losses_by_step(self) -> tuple[tuple[int, float | None], ...]:
+        """Step and loss, in order; a report of an earlier release has a loss for each step."""
+        return tuple(zip(self.loss_steps or range(1, len(self.losses) + 1), self.losses, strict=False))
+
 
 @functools.cache
 def installed_releases() -> dict[str, str]:

@@ -101,9 +101,15 @@ def view(plan: "Plan", ranks: Sequence[RankReport], hints: Sequence[Hint]) -> Gr
     )  # fmt: skip
     table.add_row("host RAM", _gib(memory.host_bytes), _gib(host))
     table.add_row("utilisation", "", _shown(busy, "{:.0%}"))
-    losses = [loss for loss in ranks[0].losses if loss is not None]
-    table.add_row("loss", "", _shown(losses[-1] if losses else None, "{:.4f}"))
+    table.add_row("loss", "", _loss(ranks))
     return Group(table, *(Text(f"hint: {hint.text}") for hint in hints))
+
+
+def _loss(ranks: Sequence[RankReport]) -> str:
+    """The last, or where it stopped to be a number in any process."""
+    lost = min((step for rank in ranks for step, loss in rank.losses_by_step if loss is None), default=None)
+    last = ranks[0].losses[-1] if ranks[0].losses else None
+    return _shown(last, "{:.4f}") if lost is None else f"no number from step {lost}"
 
 
 def _shown(value: float | None, form: str) -> str:

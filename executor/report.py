@@ -131,9 +131,9 @@ def join(
     killed = killed_ranks(directory / "reports")
     # Where all processes ended well, one without a last report could not write it.
     failed = [rank for rank in by_cause(ranks, killed) if exit_status or rank.outcome != "killed"]
-    losses = _losses(ranks[0]) if ranks else []
+    losses = ranks[0].losses_by_step if ranks else []
     finite = [(step, loss) for step, loss in losses if loss is not None]
-    diverged_at = min((step for rank in ranks for step, loss in _losses(rank) if loss is None), default=None)
+    diverged_at = min((step for rank in ranks for step, loss in rank.losses_by_step if loss is None), default=None)
     outcome = "stopped" if stopped_by is not None else _outcome(failed, exit_status, diverged_at)
     found = hints(plan, ranks, limits)
     return RunReport(
@@ -242,12 +242,6 @@ def fullest(ranks: Sequence[Mapping[Phase, MemoryPeak]]) -> dict[Phase, MemoryPe
             if phase not in found or peak.bytes > found[phase].bytes:
                 found[phase] = peak
     return found
-
-
-def _losses(rank: RankReport) -> list[tuple[int, float | None]]:
-    """Step and loss, in order; a report of an earlier release has a loss for each step."""
-    steps = rank.loss_steps or range(1, len(rank.losses) + 1)
-    return list(zip(steps, rank.losses, strict=False))
 
 
 def _outcome(failed: list[RankReport], exit_status: int, diverged_at: int | None) -> Outcome:

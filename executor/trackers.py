@@ -26,7 +26,7 @@ class Record:
     """The configuration, the releases, and links to plan and service."""
     figures: Mapping[str, float]
     """`predicted/QUANTITY`, `measured/QUANTITY`, `share/...`."""
-    losses: Sequence[float]
+    losses: Sequence[tuple[int, float]]
     """By step."""
 
 
@@ -50,7 +50,7 @@ def record(plan: Plan, report: RunReport, service: str | None) -> Record:
         directory=Path(report.directory),
         parameters={**links, **{f"release.{name}": text for name, text in report.versions.items()}, **chosen},
         figures=figures,
-        losses=[loss for loss in ranks[0].losses if loss is not None] if ranks else [],
+        losses=[(step, loss) for step, loss in ranks[0].losses_by_step if loss is not None] if ranks else [],
     )
 
 
@@ -79,7 +79,7 @@ def _tensorboard(found: Record) -> None:
         writer.add_text("plan", f"| key | value |\n|---|---|\n{table}")
         for key, value in found.figures.items():
             writer.add_scalar(key, value, 0)
-        for step, loss in enumerate(found.losses):
+        for step, loss in found.losses:
             writer.add_scalar("loss", loss, step)
 
 
@@ -97,7 +97,7 @@ def _mlflow(found: Record) -> None:
     with mlflow.start_run(run_name=found.name):
         mlflow.log_params({key: value[:500] for key, value in found.parameters.items()})
         mlflow.log_metrics({key.replace("/", "."): value for key, value in found.figures.items()})
-        for step, loss in enumerate(found.losses):
+        for step, loss in found.losses:
             mlflow.log_metric("loss", loss, step=step)
         mlflow.log_artifact(str(found.directory / "plan.json"))
 
@@ -112,7 +112,7 @@ def _wandb(found: Record) -> None:
         config=dict(found.parameters),
         mode=os.environ.get("WANDB_MODE", "offline"),
     )
-    for step, loss in enumerate(found.losses):
+    for step, loss in found.losses:
         run.log({"loss": loss}, step=step)
     run.summary.update(dict(found.figures))
     run.finish()

@@ -34,6 +34,11 @@ def test_predicted_stands_beside_measured() -> None:
     assert "hint: too much of it" in text
 
 
+def test_a_loss_that_is_no_number_is_shown_with_its_step() -> None:
+    text = shown(view(feasible(), [rank(losses=(3.0, None, 2.0)), rank(1)], []))
+    assert "no number from step 2" in text
+
+
 def test_output_goes_above_the_panel(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=80)
     with Panel(feasible(), tmp_path, console, lambda ranks: ()) as panel:

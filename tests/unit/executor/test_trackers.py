@@ -33,7 +33,7 @@ def test_predicted_stands_beside_measured_with_a_link_to_the_plan(found: Record)
     assert found.figures["measured/peak_allocated"] == 1100
     assert found.parameters["plan_url"] == "http://service/v1/plans/plan-1"
     assert found.parameters["configuration.zero_stage"] == "2"
-    assert list(found.losses) == [4.0, 3.0]
+    assert list(found.losses) == [(1, 4.0), (3, 3.0)]
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
