@@ -22,7 +22,7 @@ class FamilyTold(Spec):
     why: str
     """Why none does; "" where some do."""
     out_of_range: tuple[str, ...] = ()
-    """Constants that they would move further than their prior allows, and that stay."""
+    """Constants that they would move further than their prior allows, and that go no further."""
 
 
 class Learned(Spec):

@@ -11,7 +11,7 @@ from cost_models.arrays import FloatArray
 from cost_models.calibration import Calibration, Factor
 from planner.fitting.batches import Batches
 from planner.fitting.evidence import Sample, samples, weights
-from planner.fitting.fit import FEWEST_ROWS, Fitted, estimated, movable
+from planner.fitting.fit import FEWEST_ROWS, Fitted, estimated, movable, rounded
 from planner.fitting.robust import NOISE, posterior_sigma, resolve_linear
 from planner.fitting.site_intervals import site_intervals
 from planner.fitting.trust import UPPER, agreeing, distinct, most_spread, spread
@@ -21,7 +21,8 @@ WIDENING: Final = "step_time_widening"
 IDENTIFIED: Final = 0.9
 """A factor is identified when its rows shrink its standard deviation to this share of the prior's, or below."""
 MOST_WIDTHS: Final = 3.0
-"""A factor that rows would move by more than this many widths of its prior stays: they tell of something else."""
+"""A factor moves by this many widths of its prior at most; where that explains the rows no better than others agree
+with theirs, they tell of something else and nothing moves."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Told:
     why: str
     """Why nothing moved; "" where something did."""
     out_of_range: tuple[str, ...] = ()
-    """Factors that the rows would move further than their prior allows, and that stay."""
+    """Factors that the rows would move further than their prior allows, and that go no further."""
 
 
 @dataclass(frozen=True)
@@ -79,42 +80,68 @@ def _told(here: Calibration, own: Sequence[Sample], usable: Sequence[Sample], fa
         once = distinct(own)
         few = f"too few to move a constant, {FEWEST_ROWS} distinct ones are needed"
         return Told(family, len(own), {}, few if len(once) < FEWEST_ROWS else _UNLIKE)
-    result, beyond = site_fit(here, usable)
-    if spread(result.residuals - np.median(result.residuals)) > most_spread(here, family):
+    found = site_fit(here, usable)
+    result, beyond, most = found.result, tuple(sorted(found.held)), most_spread(here, family)
+    if spread(result.residuals - np.median(result.residuals)) > most:
         return Told(family, len(own), {}, _UNLIKE, beyond)
-    if not result.names and beyond:
-        return Told(family, len(own), {}, "further from the predictions than constants may move", beyond)
-    if spread(result.residuals) > most_spread(here, family):
-        return Told(family, len(own), {}, _UNLIKE, beyond)
-    if not predicts_better(result):
+    if spread(result.residuals) > most:
+        return Told(family, len(own), {}, _TOO_FAR if beyond else _UNLIKE, beyond)
+    without = left_out(result)
+    if not better(without, found.before):
         return Told(family, len(own), {}, "no better predicted by moved constants than by the shipped ones", beyond)
-    moved = _moved(here, result, len(usable), family)
+    moved = _moved(here, found, len(usable), family)
     if moved:
-        moved |= site_intervals("step_time", left_out(result)[0], family)
+        moved |= site_intervals("step_time", without, family)
     return Told(family, len(own), moved, "" if moved else "they pin no constant closer than its prior", beyond)
 
 
+_TOO_FAR: Final = "further from the predictions than constants may move"
 _UNLIKE: Final = "too unlike each other, or the predictions, to move a constant"
 
 
-def site_fit(here: Calibration, own: Sequence[Sample]) -> tuple[Fitted, tuple[str, ...]]:
-    """The fit of one family's rows around the calibration as it stands, of those factors alone that the rows identify,
-    and the factors that it leaves where they are because it would move them by more than `MOST_WIDTHS` widths of their
-    prior. What is fitted is what moves: errors of a fit of more factors would not be those of the update.
+@dataclass(frozen=True)
+class SiteFit:
+    """A fit of one family's rows."""
+
+    result: Fitted
+    held: Mapping[str, float]
+    """Factors that the rows would move further than their prior allows, at the end of what it allows."""
+    before: FloatArray
+    """Log of predicted over measured, by the calibration as it stands."""
+
+
+def site_fit(here: Calibration, own: Sequence[Sample]) -> SiteFit:
+    """The fit around the calibration as it stands, of those factors alone that the rows identify.
+
+    What is fitted is what moves: errors of a fit of more factors would not be those of the update. A factor at the end
+    of its range is held there and the others are fitted again, so that more rows of a kind never undo what fewer moved.
     """
     values = {key: factor.value for key, factor in here.factors.items()}
     batches = Batches(own, values)
-    weight = np.array(weights(own))
-    names, beyond = movable(batches, here), set[str]()
+    weight, before = np.array(weights(own)), batches.residuals(values)
+    names, held = movable(batches, here), dict[str, float]()
     while True:
         result = estimated(batches, here, values, names, weight)
-        away = np.abs(result.estimate - result.problem.centre) / result.problem.sigma
-        far = {name for name, widths in zip(names, away, strict=True) if widths > MOST_WIDTHS}
-        beyond |= far
-        kept = identified(result) if not far else tuple(name for name in names if name not in far)
+        kept = identified(result)
         if kept == names:
-            return result, tuple(sorted(beyond))
+            ends = _beyond(result)
+            if not ends:
+                return SiteFit(result, held, before)
+            held, values = held | ends, values | ends
+            kept = tuple(name for name in names if name not in ends)
         names = kept
+
+
+def _beyond(result: Fitted) -> dict[str, float]:
+    """Factors that a fit moves by more than `MOST_WIDTHS`, at the value of so many."""
+    problem = result.problem
+    widths = (result.estimate - problem.centre) / problem.sigma
+    ends = np.exp(problem.centre + np.sign(widths) * MOST_WIDTHS * problem.sigma)
+    return {
+        name: rounded(float(end))
+        for name, width, end in zip(result.names, widths, ends, strict=True)
+        if abs(width) > MOST_WIDTHS
+    }
 
 
 def identified(result: Fitted) -> tuple[str, ...]:
@@ -133,41 +160,39 @@ def identified(result: Fitted) -> tuple[str, ...]:
     return tuple(result.names[index] for index in left)
 
 
-def _moved(here: Calibration, result: Fitted, runs: int, family: str) -> dict[str, Factor]:
+def _moved(here: Calibration, found: SiteFit, runs: int, family: str) -> dict[str, Factor]:
     """The factors that the rows identify."""
-    changes: dict[str, Factor] = {}
-    for name, width in result.spread.items():
-        factor, value = here.factors[name], result.calibration.factors[name].value
-        if value != factor.value and width <= IDENTIFIED * float(factor.sigma or 0.0):
-            source = f"re-estimated from {runs} runs on {family}; before: {factor.source}"
+    result, changes = found.result, dict[str, Factor]()
+    values = {name: result.calibration.factors[name].value for name in result.names}
+    for name, value in {**values, **found.held}.items():
+        factor = here.factors[name]
+        if value != factor.value:
+            most = ", as far as its prior allows" if name in found.held else ""
+            source = f"re-estimated from {runs} runs on {family}, {most}before: {factor.source}"
             changes[f"{name}@{family}"] = factor.model_copy(update={"value": value, "source": source})
     if changes and here.known(WIDENING) and here(WIDENING) > 1.0:
         changes[f"{WIDENING}@{family}"] = Factor(value=1.0, source=f"{runs} runs on {family} moved its constants")
     return changes
 
 
-def left_out(result: Fitted) -> tuple[FloatArray, FloatArray]:
-    """Log of predicted over measured by updates without the row itself, and by the prior.
-
-    The updates are linear around the one of all rows.
-    """
+def left_out(result: Fitted) -> FloatArray:
+    """Log of predicted over measured, each row by an update without it: linear around the update of all rows."""
     problem, slopes = result.problem, result.slopes
-    prior = result.residuals + slopes @ (problem.centre - result.estimate)
-    rows = np.arange(len(prior))
-    without = np.empty(len(prior))
+    rows = np.arange(len(result.residuals))
+    without = np.empty(len(rows))
     for row in rows:
         theta = resolve_linear(result.residuals, slopes, problem, result.estimate, rows != row)
         without[row] = result.residuals[row] + slopes[row] @ (theta - result.estimate)
-    return without, prior
+    return without
 
 
-def predicts_better(result: Fitted) -> bool:
-    """Whether updates without a row predict that row better, on average, than the prior does.
+def better(without: FloatArray, before: FloatArray) -> bool:
+    """Whether updates without a row predict that row better, on average, than the calibration before them.
 
     Large misses count in proportion (`robust.NOISE`).
     """
-    miss = [np.sqrt(1 + (errors / NOISE) ** 2) for errors in left_out(result)]
-    return bool(np.mean(miss[0]) < np.mean(miss[1]))
+    after, prior = (np.sqrt(1 + (errors / NOISE) ** 2) for errors in (without, before))
+    return bool(np.mean(after) < np.mean(prior))
 
 
 def _widened(here: Calibration, own: Sequence[Sample], family: str, why: str) -> dict[str, Factor]:

@@ -70,7 +70,7 @@ class SiteReport:
             said = f"{len(told.moved)} factors moved" if told.moved else f"nothing moved: {told.why}"
             found.append(f"{told.family}: {told.rows} rows, {said}")
             for name in told.out_of_range:
-                found.append(f"{told.family}: {name} stays: the rows would move it far out of its prior's range")
+                found.append(f"{told.family}: {name} goes as far as its prior allows; the rows would move it further")
         if self.nothing_moved:
             found.append("nothing moved: every constant is the shipped one")
         return found

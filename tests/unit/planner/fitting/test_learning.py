@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from math import log
 from typing import Any
 
@@ -265,3 +266,18 @@ def test_running_out_raises_every_regime_of_the_back_end() -> None:
     assert asides(learned) == {("oom", "requested_bytes")}
     assert learned.used == ("oom",)
     assert not memories(learned.calibration, [plan])[0].fits
+
+
+@pytest.mark.parametrize("slower", [1.25, 1.7])
+def test_more_runs_that_agree_never_undo_what_fewer_moved(slower: float) -> None:
+    """At 1.7 constants reach the ends of what their priors allow, and stay there."""
+    plan = plans()[0]
+
+    def ratio(count: int) -> float:
+        learned = learn(calibration(), reported(count, slower=slower, noise=0.005)).calibration
+        before, after = (foretold(plan.question, plan.configuration, c) for c in (calibration(), learned))
+        return after.values["step_seconds"] / before.values["step_seconds"]
+
+    ratios = [ratio(count) for count in (8, 14, 20)]
+    assert 1.1 < ratios[0] < slower
+    assert all(later > earlier - 0.02 for earlier, later in pairwise(ratios))
