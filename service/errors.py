@@ -7,6 +7,7 @@
        ├─ KeyReused                    an Idempotency-Key that came with another request before
        ├─ Cancelled                    the plan was cancelled before it was made
        ├─ StorageUnavailable           the database is away, full or cannot be written
+       │  └─ NotUpgraded               the database lacks migrations of this release
        ├─ Unstorable                   a text that the database cannot hold
        ├─ NotReady                     the plan exists but is still being made, or was never finished
        ├─ Unauthenticated              nobody is known to ask, or whoever does is not let in
@@ -56,6 +57,10 @@ class Cancelled(ServiceError):
 
 class StorageUnavailable(ServiceError):
     """Nothing can be remembered now."""
+
+
+class NotUpgraded(StorageUnavailable):
+    """The database lacks migrations that this release needs."""
 
 
 class Unstorable(ServiceError):

@@ -155,7 +155,7 @@ def problem(kind: Kind, detail: str, fields: tuple[FieldProblem, ...] = (), inst
 def problem_of(error: MeshwrightError) -> Problem:
     """The problem of a deliberate error."""
     kind = next(kind for known, kind in _OF_ERROR if isinstance(error, known))
-    if isinstance(error, errors.StorageUnavailable):
+    if isinstance(error, errors.StorageUnavailable) and not isinstance(error, errors.NotUpgraded):
         return problem(kind, kind.about)  # what the database said names hosts and files; the log has it
     return problem(kind, str(error), _fields_of(error))
 

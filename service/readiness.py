@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.solving.pool import SolverPool
 from service.solving.service import Planning
@@ -15,8 +15,16 @@ KEPT_SECONDS: Final = 0.5
 """Anybody may ask, so that the database is not asked more often than this."""
 PROBE_SECONDS: Final = 15.0
 """A real write is tried so often, so that a full disk shows before a request meets it."""
-Reasons = Mapping[str, str | None]
-"""By what was looked at: why it is not ready; None: it is."""
+
+
+class Seen(NamedTuple):
+    """One part: whether it is ready, and why not, or what else there is to say of it."""
+
+    ready: bool
+    detail: str | None = None
+
+
+READY: Final = Seen(True)
 
 
 class Readiness:
@@ -30,30 +38,31 @@ class Readiness:
         self._probing: asyncio.Task[None] | None = None
         self._probed_at = -PROBE_SECONDS
 
-    async def look(self) -> Reasons:
+    async def look(self) -> Mapping[str, Seen]:
         """Everything at once, so that whoever is called at night sees all of it."""
         database, migrations = await self._storage()
         return {
-            "service": "the service is ending" if self._planning.closing else None,
-            "pool": None if self._pool.ready else "no solver process is up yet",
+            "service": _unless("the service is ending" if self._planning.closing else None),
+            "pool": _unless(None if self._pool.ready else "no solver process is up yet"),
             "database": database,
             "migrations": migrations,
         }
 
-    async def _storage(self) -> tuple[str | None, str | None]:
+    async def _storage(self) -> tuple[Seen, Seen]:
         if time.monotonic() - self._read_at > KEPT_SECONDS or self._reading is None:
             if self._reading is None or self._reading.done():  # one that hangs is not joined by another
                 self._reading = asyncio.create_task(asyncio.to_thread(upgrade.current, self._database))
             self._read_at = time.monotonic()
         done, _ = await asyncio.wait((self._reading,), timeout=PATIENCE_SECONDS)
         if self._database.spoiled is not None:
-            return "it is malformed: meshwright db restore", "not known while the database is malformed"
+            return _unknown("it is malformed: meshwright db restore", "is malformed")
         if not done or self._reading.exception() is not None:
-            return "the database does not answer", "not known while the database does not answer"
+            return _unknown("the database does not answer", "does not answer")
         current = self._reading.result()
-        if current != upgrade.head():
-            return None, f"at migration {current}, this release needs {upgrade.head()}: meshwright db upgrade"
-        return await self._writes(), None
+        if (lacking := upgrade.shortfall(current)) is not None:
+            return READY, Seen(False, lacking)
+        ahead = f"at migration {current}, ahead of this release ({upgrade.head()})"
+        return _unless(await self._writes()), Seen(True, ahead if upgrade.is_ahead(current) else None)
 
     async def _writes(self) -> str | None:
         """Why nothing can be written. A writer that holds the database for a while leaves it as it was."""
@@ -64,3 +73,11 @@ class Readiness:
         if self._probing is not None:
             await asyncio.wait((self._probing,), timeout=PATIENCE_SECONDS)
         return None if self._database.unwritable is None else "it takes no writes: it is full or read-only"
+
+
+def _unless(why: str | None) -> Seen:
+    return READY if why is None else Seen(False, why)
+
+
+def _unknown(why: str, state: str) -> tuple[Seen, Seen]:
+    return Seen(False, why), Seen(False, f"not known while the database {state}")

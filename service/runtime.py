@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final
@@ -11,6 +11,7 @@ import structlog
 
 from service.constants import CalibrationShelf
 from service.errors import ServiceError
+from service.migrated import Migrated
 from service.pulse import Pulse
 from service.readiness import Readiness
 from service.security.audit import AuditTrail
@@ -53,6 +54,9 @@ class Runtime:
     audit: AuditTrail
     pulse: Pulse
     trust: Trust
+    migrated: Migrated
+    beginning: set["asyncio.Task[None]"] = field(default_factory=set)
+    """What waits for the database to be upgraded."""
 
     async def start(self, settings: ServiceSettings) -> None:
         """Bring the database up to date where that is ours to do, then begin to work."""
@@ -61,6 +65,11 @@ class Runtime:
         await self.audit.start()
         await self.pool.start()
         await self.estimates_pool.start()
+        self.beginning.add(asyncio.create_task(self._begin()))
+
+    async def _begin(self) -> None:
+        """Take work as soon as the database has all that this release reads."""
+        await self.migrated.wait()
         await self.dispatcher.start()
         if self.sender is not None:
             await self.sender.start()
@@ -68,6 +77,9 @@ class Runtime:
     async def close(self) -> None:
         """Give unfinished work back to the queue and stop. The order matters: first nothing new, last the database."""
         self.database.hurry()
+        for task in self.beginning:
+            task.cancel()
+        await asyncio.gather(*self.beginning, return_exceptions=True)
         await self.dispatcher.close()
         if self.sender is not None:
             await self.sender.close()
@@ -134,6 +146,7 @@ def runtime(
         audit=AuditTrail(database),
         pulse=Pulse(),
         trust=Trust(database, shelf),
+        migrated=Migrated(database, shelf, poll_seconds=settings.poll_seconds),
     )
 
 
@@ -162,7 +175,6 @@ def _prepare(parts: Runtime, settings: ServiceSettings) -> None:
         parts.database.check(CHECK_SECONDS)
         if settings.database_upgrade == "always" or (settings.database_upgrade == "auto" and embedded):
             upgrade.upgrade(parts.database)
-        if upgrade.current(parts.database) == upgrade.head():
-            parts.database.write(parts.shelf.register_own)
+        parts.migrated.look()
     except ServiceError as error:
         _log.error("the database is not ready", error=str(error))

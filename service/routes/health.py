@@ -21,7 +21,7 @@ class Check(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ready: bool
-    detail: str | None = Field(default=None, description="why not")
+    detail: str | None = Field(default=None, description="why not, or what else is to be known")
 
 
 class Unready(Problem):
@@ -68,12 +68,12 @@ async def livez() -> Health:
 
 @router.get("/readyz", response_model=Ready, responses=_UNREADY)
 async def readyz(runtime: CurrentRuntime) -> Ready | Response:
-    """Requests would be worked on: a solver process is up, the database answers and is at this release's migration."""
-    reasons = await runtime.readiness.look()
-    checks = {name: Check(ready=why is None, detail=why) for name, why in reasons.items()}
+    """Requests would be worked on: a solver process is up, the database answers and lacks no migration."""
+    seen = await runtime.readiness.look()
+    checks = {name: Check(ready=found.ready, detail=found.detail) for name, found in seen.items()}
     if all(check.ready for check in checks.values()):
         return Ready(checks=checks)
-    why = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why is not None)
+    why = "; ".join(f"{name}: {found.detail}" for name, found in seen.items() if not found.ready)
     return response(Unready(**dict(problem(kinds.NOT_SERVING, why)), checks=checks))
 
 

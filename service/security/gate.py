@@ -35,6 +35,8 @@ class Gate:
         parts: Runtime = scope["app"].state.runtime
         caller = None
         try:
+            if _in(scope["path"], "/v1"):
+                parts.migrated.check()
             caller = await parts.authenticator.caller(_authorization(scope))
             if caller is None:
                 raise Unauthenticated("say who asks: Authorization: Bearer KEY")
@@ -82,7 +84,11 @@ class Gate:
 
 def guarded(path: str) -> bool:
     """Whether nobody gets there unnamed."""
-    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in GUARDED)
+    return any(_in(path, prefix) for prefix in GUARDED)
+
+
+def _in(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")
 
 
 def _asked(scope: Scope, action: str, status: int) -> Asked:

@@ -1,5 +1,6 @@
 """Migrations: where the database stands, and to the head."""
 
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ _SCRIPTS: Final = Path(__file__).with_name("migrations")
 _LOCK: Final = 0x6D657368  # "mesh": replicas that start together upgrade one after the other
 
 
+@cache
 def head() -> str:
     """The step that this release needs."""
     found = ScriptDirectory.from_config(_config()).get_current_head()
@@ -26,6 +28,7 @@ def head() -> str:
     return found
 
 
+@cache
 def steps() -> frozenset[str]:
     """All that this release knows."""
     return frozenset(step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions())
@@ -44,13 +47,31 @@ def current(database: Database) -> str | None:
         raise StorageUnavailable(f"the database is not available: {' '.join(str(error.orig).split())[:200]}") from error
 
 
+def is_ahead(found: str | None) -> bool:
+    """Whether a newer release has taken a database to its step. Steps only ever add, so that this release goes on."""
+    return found is not None and found not in steps()
+
+
+def shortfall(found: str | None) -> str | None:
+    """What a database at a step lacks for this release; None: nothing."""
+    if found == head() or is_ahead(found):
+        return None
+    return f"at migration {found or 'none'}, this release needs {head()}: meshwright db upgrade"
+
+
 def upgrade(database: Database, to: str = "head") -> None:
-    """Take the database to a step, in one transaction.
+    """Take the database to a step, in one transaction. One that is ahead of this release stays as it is.
 
     Raises:
-        StorageUnavailable: it cannot be written, or was made by a newer release.
+        StorageUnavailable: it cannot be written.
     """
-    _run(database, lambda config: command.upgrade(config, to))
+
+    def step(config: Config) -> None:
+        connection = config.attributes["connection"]
+        if not is_ahead(MigrationContext.configure(connection).get_current_revision()):
+            command.upgrade(config, to)
+
+    _run(database, step)
 
 
 def downgrade(database: Database, to: str = "base") -> None:

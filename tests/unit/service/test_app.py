@@ -4,11 +4,13 @@ import asyncio
 import json
 import logging
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from cost_models.errors import SpecError
 from planner.version import __version__
@@ -21,7 +23,7 @@ from service.readiness import Readiness
 from service.settings import ServiceSettings, unknown_variables
 from service.storage import upgrade
 from service.storage.database import Database
-from tests.unit.service.client import FakePool, client
+from tests.unit.service.client import JOB, FakePool, client
 
 pytestmark = pytest.mark.usefixtures("databases")
 
@@ -47,13 +49,54 @@ def test_what_is_not_ready_is_said_of_each(database_url: str) -> None:
     upgrade.downgrade(database, "0002")
     readiness = Readiness(database, FakePool(), SimpleNamespace(closing=False))  # type: ignore[arg-type]
     found = asyncio.run(readiness.look())
-    assert found["migrations"] == f"at migration 0002, this release needs {upgrade.head()}: meshwright db upgrade"
-    assert [name for name, why in found.items() if why] == ["migrations"]
+    assert (
+        found["migrations"].detail == f"at migration 0002, this release needs {upgrade.head()}: meshwright db upgrade"
+    )
+    assert [name for name, seen in found.items() if not seen.ready] == ["migrations"]
     database.close()
     away = Database("postgresql://nobody@127.0.0.1:9/none", retry_seconds=0.1)
     found = asyncio.run(Readiness(away, FakePool(), SimpleNamespace(closing=True)).look())  # type: ignore[arg-type]
     away.close()
-    assert [name for name, why in found.items() if why] == ["service", "database", "migrations"]
+    assert [name for name, seen in found.items() if not seen.ready] == ["service", "database", "migrations"]
+
+
+def test_a_database_that_is_ahead_is_ready(database_url: str) -> None:
+    """Replicas of the release before go on, and a release that is put back comes up."""
+    stamp(database_url, "9999")
+    with client(database_url=database_url) as http:
+        assert http.get("/readyz").json()["checks"]["migrations"] == {
+            "ready": True,
+            "detail": f"at migration 9999, ahead of this release ({upgrade.head()})",
+        }
+        assert http.post("/v1/plans", json=JOB, headers={"Prefer": "wait=10"}).status_code == 200
+
+
+def test_a_database_that_is_behind_is_served_once_it_is_upgraded(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = Database(database_url)
+    upgrade.downgrade(database, "0006")
+    with client(database_url=database_url, database_upgrade="never") as http:
+        refused = http.get("/v1/clusters")
+        assert (refused.status_code, refused.json()["type"]) == (503, "/problems/storage-unavailable")
+        assert "at migration 0006" in refused.json()["detail"]
+        assert "meshwright db upgrade" in refused.json()["detail"]
+        assert http.get("/livez").status_code == 200
+        assert "cannot be read" not in caplog.text, "the queue waits quietly"
+        upgrade.upgrade(database)
+        ends = time.monotonic() + 10
+        while http.get("/v1/clusters").status_code != 200 and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert http.post("/v1/plans", json=JOB, headers={"Prefer": "wait=10"}).status_code == 200
+    database.close()
+
+
+def stamp(url: str, revision: str) -> None:
+    """Say that a newer release has been here."""
+    database = Database(url)
+    with database.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    database.close()
 
 
 def test_every_kind_of_problem_has_its_page() -> None:
