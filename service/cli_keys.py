@@ -1,13 +1,11 @@
 """`meshwright keys create|list|revoke|rotate`: who may ask the service, from the terminal of whoever runs it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from service.cli_db import Json, Url, opened, say
+from service.cli_db import Json, Url, say, standing
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -68,7 +66,7 @@ def create_command(
     if ends is not None and ends <= now():
         raise SpecError(f"--expires-in-days {expires_in_days:g} makes a key that lets nobody in; give more than 0")
     wanted = [scope for scope in SCOPES if scope in scopes]
-    with _database(url) as database:
+    with standing(url) as database:
         made = database.write(
             lambda work: keys.create(
                 work,
@@ -80,7 +78,7 @@ def create_command(
                 new_project=new_project,
             )
         )
-    _show_new(made, as_json=as_json)
+        _show_new(made, database, as_json=as_json)
 
 
 @app.command("list")
@@ -90,7 +88,7 @@ def list_command(url: Url = None, as_json: Json = False) -> None:
 
     from service.security import keys
 
-    with _database(url) as database:
+    with standing(url) as database:
         found = database.read(keys.listed)
     if as_json:
         typer.echo(json.dumps([key.model_dump(mode="json") for key in found]))
@@ -104,7 +102,7 @@ def revoke_command(key_id: KeyId, url: Url = None, as_json: Json = False) -> Non
     """Let nobody in with a key any more: the next request with it is refused, on every replica."""
     from service.security import keys
 
-    with _database(url) as database:
+    with standing(url) as database:
         gone = database.write(lambda work: keys.revoke(work, key_id))
     say(gone.model_dump(mode="json"), _line(gone), as_json=as_json)
 
@@ -123,20 +121,9 @@ def rotate_command(
     from service.security import keys
 
     grace = timedelta(hours=grace_hours)
-    with _database(url) as database:
+    with standing(url) as database:
         made = database.write(lambda work: keys.rotate(work, key_id, grace=grace, expires_at=_after(expires_in_days)))
-    _show_new(made, as_json=as_json)
-
-
-@contextmanager
-def _database(url: str | None) -> "Iterator[Database]":
-    """The database at this release's migration; the embedded one is brought there."""
-    from service.storage import upgrade
-
-    with opened(url) as database:
-        if database.engine.dialect.name == "sqlite":
-            upgrade.upgrade(database)
-        yield database
+        _show_new(made, database, as_json=as_json)
 
 
 def _after(days: float | None) -> "datetime | None":
@@ -145,10 +132,16 @@ def _after(days: float | None) -> "datetime | None":
     return None if days is None else now() + timedelta(days=days)
 
 
-def _show_new(made: "NewKey", *, as_json: bool) -> None:
+def _show_new(made: "NewKey", database: "Database", *, as_json: bool) -> None:
+    from service.storage.dialects import shown
+
     say(made.model_dump(mode="json"), made.token, as_json=as_json)
     if not as_json:
-        typer.echo(f"{_line(made)}\nThe first line is the key; it is not shown again.", err=True)
+        typer.echo(
+            f"{_line(made)}\nIt lets into the service of {shown(database.engine)}. "
+            "The first line is the key; it is not shown again.",
+            err=True,
+        )
 
 
 def _line(key: "KeyInfo") -> str:

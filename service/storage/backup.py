@@ -1,7 +1,10 @@
 """A copy of the database while it is in use."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from cost_models.errors import SpecError
 from service.errors import StorageUnavailable
@@ -31,6 +34,28 @@ def backup(database: Database, file: Path) -> None:
         raise StorageUnavailable(f"the database cannot be copied to {file}: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def backup_to(database: Database, output: BinaryIO) -> None:
+    """The same, written to a pipe. SQLite's copy is made beside the database first.
+
+    Raises:
+        SpecError: pg_dump is missing.
+        StorageUnavailable: the database cannot be read, or the copy not written.
+    """
+    file = claims.file_of(database.engine)
+    if file is None:
+        run("pg_dump", database.engine.url, ["--format=custom"], output)
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix=".backup-", dir=file.parent) as folder:
+            copy = Path(folder, "copy")
+            _copy(database, copy)
+            with copy.open("rb") as source:
+                shutil.copyfileobj(source, output)
+            output.flush()
+    except OSError as error:
+        raise StorageUnavailable(f"the copy of the database cannot be written: {error.strerror}") from error
 
 
 def _copy(database: Database, file: Path) -> None:

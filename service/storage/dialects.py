@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     JSON,
+    URL,
     DateTime,
     Dialect,
     Engine,
@@ -118,12 +119,24 @@ def quick_check(connection: Connection, deadline: float) -> None:
         raise DatabaseError("PRAGMA quick_check", None, sqlite3.DatabaseError(f"the file is malformed: {said}"))
 
 
-def engine_of(url: str, *, connections: int) -> Engine:
-    """An engine whose lost connections are replaced.
+def missing_file(url: str) -> Path | None:
+    """The file that an address of SQLite names, where it is not there.
 
     Raises:
-        SpecError: the address is none of SQLite's or PostgreSQL's, or its driver is missing.
+        SpecError: the address is none of SQLite's or PostgreSQL's.
     """
+    parsed = _parsed(url)
+    file = Path(parsed.database or "")
+    return file if parsed.get_backend_name() == "sqlite" and not file.exists() else None
+
+
+def shown(engine: Engine) -> str:
+    """Its address, without the password."""
+    backend = engine.url.get_backend_name()
+    return engine.url.set(drivername=backend, password=None, query={}).render_as_string()
+
+
+def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
     except Exception as error:  # SQLAlchemy's own ArgumentError repeats the address, which may hold a password
@@ -133,7 +146,16 @@ def engine_of(url: str, *, connections: int) -> Engine:
     backend = parsed.get_backend_name()
     if backend not in {"sqlite", "postgresql"} and parsed.drivername not in DRIVERS:
         raise SpecError(f"database_url is for {backend}; sqlite and postgresql are supported")
-    parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
+    return parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
+
+
+def engine_of(url: str, *, connections: int) -> Engine:
+    """An engine whose lost connections are replaced.
+
+    Raises:
+        SpecError: the address is none of SQLite's or PostgreSQL's, or its driver is missing.
+    """
+    parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed, connections)
     try:

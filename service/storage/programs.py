@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from typing import BinaryIO
 
 from sqlalchemy import URL
 
@@ -11,8 +12,8 @@ from cost_models.errors import SpecError
 from service.errors import StorageUnavailable
 
 
-def run(name: str, url: URL, arguments: Sequence[str]) -> None:
-    """Run one on the database at `url`. What it writes is its user's alone.
+def run(name: str, url: URL, arguments: Sequence[str], output: BinaryIO | None = None) -> None:
+    """Run one on the database at `url`. What it writes is its user's alone; what it says goes to `output`, if any.
 
     Raises:
         SpecError: it is missing.
@@ -25,6 +26,13 @@ def run(name: str, url: URL, arguments: Sequence[str]) -> None:
     address = url.set(drivername="postgresql", password=None).render_as_string()
     environment = {**os.environ, **({"PGPASSWORD": str(url.password)} if url.password else {})}
     command = [program, f"--dbname={address}", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, umask=0o077)
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdout=output or subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+        umask=0o077,
+    )
     if done.returncode != 0:
-        raise StorageUnavailable(f"{name} failed: {' '.join(done.stderr.split())[:300]}")
+        raise StorageUnavailable(f"{name} failed: {' '.join(done.stderr.decode(errors='replace').split())[:300]}")

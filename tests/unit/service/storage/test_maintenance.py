@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from cost_models.errors import SpecError
 from service.cli_db import app
+from service.cli_keys import app as keys
 from service.storage import upgrade
+from service.storage.backup import backup_to
 from service.storage.database import Database
 from service.storage.prune import prune
 from service.storage.repositories import Repositories
@@ -98,6 +101,58 @@ def test_a_key_goes_with_the_plan_it_made(database: Database, database_url: str)
 def test_an_upgrade_says_from_where_to_where(database_url: str, tmp_path: Path) -> None:
     assert run("upgrade", "--url", database_url) == {"from": upgrade.head(), "to": upgrade.head()}
     assert run("upgrade", "--url", f"sqlite:///{tmp_path}/deep/new.db") == {"from": None, "to": upgrade.head()}
+
+
+def test_what_is_ahead_stays_as_it_is(database: Database, database_url: str) -> None:
+    with database.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    done = CliRunner().invoke(app, ["upgrade", "--url", database_url])
+    assert (done.exit_code, done.stdout) == (0, f"9999 is ahead of this release ({upgrade.head()}): nothing to do\n")
+
+
+def test_only_an_upgrade_makes_a_database(tmp_path: Path) -> None:
+    file = tmp_path / "none.db"
+    for program_, arguments in (
+        (app, ["backup", str(tmp_path / "copy")]),
+        (app, ["prune", "--older-than-days", "1"]),
+        (keys, ["create", "me", "--scope", "admin"]),
+        (keys, ["list"]),
+    ):
+        done = CliRunner().invoke(program_, [*arguments, "--url", f"sqlite:///{file}"])
+        assert isinstance(done.exception, SpecError)
+        assert f"there is no database at {file}: meshwright db upgrade makes one" in str(done.exception)
+        assert not list(tmp_path.iterdir())
+
+
+def test_what_lacks_migrations_is_backed_up_but_not_changed(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    upgrade.downgrade(database, "0006")
+    lacking = f"is at migration 0006, this release needs {upgrade.head()}: meshwright db upgrade"
+    with pytest.raises(SpecError, match=lacking):
+        run("prune", "--older-than-days", "30", "--url", database_url)
+    assert run("backup", str(tmp_path / "copy"), "--url", database_url)["bytes"] > 0
+    upgrade.downgrade(database)
+    with pytest.raises(SpecError, match="holds no tables: meshwright db upgrade makes them"):
+        run("backup", str(tmp_path / "another"), "--url", database_url)
+
+
+def test_a_backup_goes_to_a_pipe(database: Database, database_url: str, tmp_path: Path) -> None:
+    filled(database)
+    done = CliRunner().invoke(app, ["backup", "-", "--url", database_url])
+    if database.engine.dialect.name == "sqlite":
+        assert done.stdout_bytes.startswith(b"SQLite format 3")
+    else:
+        with (tmp_path / "copy").open("wb") as output:
+            backup_to(database, output)
+        assert (tmp_path / "copy").read_bytes().startswith(b"PGDMP")
+
+
+def test_a_key_says_where_it_lets_in(database_url: str) -> None:
+    done = CliRunner().invoke(keys, ["create", "me", "--scope", "admin", "--url", database_url])
+    where = database_url.partition("?")[0]
+    assert f"It lets into the service of {where}." in done.stderr
+    assert len(done.stdout.splitlines()) == 1
 
 
 def test_a_backup_is_whole_and_replaces_nothing(database: Database, database_url: str, tmp_path: Path) -> None:
