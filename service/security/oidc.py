@@ -21,6 +21,10 @@ THREADS: Final = 2
 """Of its own: whoever sends tokens while the provider is away must hold up nothing else."""
 AWAY_SECONDS: Final = 5.0
 """A provider that did not answer is not asked again so soon."""
+ASKED_AGAIN_SECONDS: Final = 5.0
+"""A key that is not among the kept ones has them fetched anew, but not more often than this."""
+LONGEST_SUBJECT: Final = 200
+"""As the audit keeps it. [characters]"""
 FARTHEST: Final = 4102444800.0
 """The year 2100; tokens that end later are looked at as if they did then. [seconds since 1970]"""
 
@@ -60,7 +64,7 @@ class Verifier:
         import jwt
 
         try:
-            key = self._keys.get_signing_key_from_jwt(text)
+            key = self._key(text)
             claims = jwt.decode(
                 text,
                 key,
@@ -73,18 +77,36 @@ class Verifier:
         except jwt.PyJWKClientConnectionError as error:
             self._away_until = time.monotonic() + AWAY_SECONDS
             raise ProviderUnavailable("the provider of bearer tokens did not answer") from error
+        except jwt.PyJWKClientError as error:
+            raise Unauthenticated("the bearer token is signed with no key that the provider publishes") from error
         except jwt.PyJWTError as error:
             raise Unauthenticated(f"the bearer token is refused: {type(error).__name__}") from error
         stated = claims.get(self._scope_claim, "")
         words = stated.split() if isinstance(stated, str) else stated if isinstance(stated, list) else ()
-        held = {str(word).removeprefix(SCOPE_PREFIX) for word in words}
+        held = {str(word) for word in words}
         project = claims.get(self._project_claim)
         if not isinstance(project, str):
             raise Unauthenticated(f"the bearer token lacks the claim {self._project_claim}")
-        subject = str(claims["sub"])[:200]
+        subject = str(claims["sub"])
+        if not (subject.strip() and len(subject) <= LONGEST_SUBJECT):
+            raise Unauthenticated(f"the bearer token's claim sub is not 1 to {LONGEST_SUBJECT} characters")
         name = str(claims.get("preferred_username") or claims.get("email") or subject)[:200]
         until = datetime.fromtimestamp(min(float(claims["exp"]), FARTHEST), UTC)
-        return Claimed(subject, name, project, frozenset(scope for scope in SCOPES if scope in held), until)
+        return Claimed(
+            subject, name, project, frozenset(scope for scope in SCOPES if SCOPE_PREFIX + scope in held), until
+        )
+
+    def _key(self, text: str) -> Any:
+        """The key that a token names; the only one there is, where one of both has no name."""
+        import jwt
+
+        named = jwt.get_unverified_header(text).get("kid")
+        keys = [key for key in self._keys.get_jwk_set().keys if key.public_key_use in {"sig", None}]
+        if len(keys) == 1 and (named is None or keys[0].key_id is None):
+            return keys[0]
+        if named is None:
+            raise Unauthenticated(f"the bearer token names no key (kid), and the provider publishes {len(keys)}")
+        return self._keys.get_signing_key(named)
 
 
 def verifier(settings: ServiceSettings) -> Verifier | None:
@@ -110,7 +132,7 @@ def verifier(settings: ServiceSettings) -> Verifier | None:
         issuer,
         audience,
         # The set of keys is kept for minutes; single keys are not, as one that the provider takes back would stay good.
-        jwt.PyJWKClient(url, cache_keys=False, timeout=FETCH_SECONDS),
+        jwt.PyJWKClient(url, cache_keys=False, timeout=FETCH_SECONDS, cooldown_duration=ASKED_AGAIN_SECONDS),
         scope_claim=settings.oidc_scope_claim,
         project_claim=settings.oidc_project_claim,
     )

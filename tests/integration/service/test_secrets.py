@@ -55,7 +55,7 @@ def provider() -> Iterator[str]:
 
 def token(**changes: Any) -> str:
     at = int(time.time())
-    claims = {"iss": ISSUER, "aud": "meshwright", "sub": "u-1", "iat": at, "exp": at + 300, "scope": "plan"}
+    claims = {"iss": ISSUER, "aud": "meshwright", "sub": "u-1", "iat": at, "exp": at + 300, "scope": "meshwright:plan"}
     return jwt.encode({**claims, "meshwright_project": "default", **changes}, OWN, "ES256", headers={"kid": "one"})
 
 

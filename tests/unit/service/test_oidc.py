@@ -1,6 +1,7 @@
 """Bearer tokens of a provider: good ones say who and what; every flaw is a refusal."""
 
 import asyncio
+import json
 import time
 from typing import Any
 
@@ -20,25 +21,36 @@ ISSUER, AUDIENCE = "https://id.example.com", "meshwright"
 KEY, OTHER_KEY = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
 
 
-class Published:
-    """What a provider publishes: one public key."""
+class Published(jwt.PyJWKClient):
+    """What a provider publishes: keys under names, or one without."""
 
-    def get_signing_key_from_jwt(self, _: str) -> Any:
-        return KEY.public_key()
+    def __init__(self, *names: str | None) -> None:
+        super().__init__(f"{ISSUER}/keys", cooldown_duration=oidc.ASKED_AGAIN_SECONDS)
+        self.names, self.fetched = names, 0
+
+    def fetch_data(self) -> Any:
+        self.fetched += 1
+        self._last_successful_fetch = time.monotonic()
+        public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key()))
+        return {"keys": [{**public, "use": "sig"} | ({} if name is None else {"kid": name}) for name in self.names]}
 
 
-VERIFIER = oidc.Verifier(ISSUER, AUDIENCE, Published(), scope_claim="scope", project_claim="meshwright_project")
+def verifier(*names: str | None) -> oidc.Verifier:
+    return oidc.Verifier(ISSUER, AUDIENCE, Published(*names), scope_claim="scope", project_claim="meshwright_project")
+
+
+VERIFIER = verifier("one")
 
 
 def claims(**changes: Any) -> dict[str, Any]:
     at = int(time.time())
     usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "u-1", "iat": at, "exp": at + 300, "email": "ada@example.com"}
-    usual |= {"scope": "openid meshwright:plan measure", "meshwright_project": "default"}
+    usual |= {"scope": "openid meshwright:plan meshwright:measure admin", "meshwright_project": "default"}
     return {key: value for key, value in (usual | changes).items() if value is not None}
 
 
-def asked(database: Database, text: str) -> Caller | None:
-    found = Authenticator(database, ServiceSettings(), VERIFIER)
+def asked(database: Database, text: str, verifier: oidc.Verifier = VERIFIER) -> Caller | None:
+    found = Authenticator(database, ServiceSettings(), verifier)
     return asyncio.run(found.caller(f"Bearer {text}"))
 
 
@@ -57,6 +69,9 @@ def test_a_good_token_says_who_and_what(database: Database) -> None:
         {"aud": "another"},
         {"exp": None},
         {"sub": None},
+        {"sub": ""},
+        {"sub": " "},
+        {"sub": "u" * 201},
         {"aud": None},
         {"iat": int(time.time()) + 3600},
         {"meshwright_project": None},
@@ -78,6 +93,43 @@ def test_another_signature_is_refused(database: Database) -> None:
     ):
         with pytest.raises(Unauthenticated):
             asked(database, text)
+
+
+@pytest.mark.parametrize(
+    ("published", "named", "why"),
+    [
+        (("one",), "one", None),
+        (("one",), None, None),
+        ((None,), "one", None),
+        (("one", "two"), "two", None),
+        (("one", "two"), None, r"names no key \(kid\), and the provider publishes 2"),
+        (("one",), "two", "no key that the provider publishes"),
+    ],
+)
+def test_the_key_that_a_token_names(
+    database: Database, published: tuple[str | None, ...], named: str | None, why: str | None
+) -> None:
+    headers = None if named is None else {"kid": named}
+    text = jwt.encode(claims(), KEY, algorithm="ES256", headers=headers)
+    if why is None:
+        assert asked(database, text, verifier(*published)) is not None
+        return
+    with pytest.raises(Unauthenticated, match=why):
+        asked(database, text, verifier(*published))
+
+
+def test_a_new_key_is_fetched_at_once_but_not_at_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = Published("one")
+    keys.get_signing_key("one")
+    keys.names = ("two",)
+    for _ in range(3):
+        with pytest.raises(jwt.PyJWKClientError):
+            keys.get_signing_key("two")
+    assert keys.fetched == 1
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + oidc.ASKED_AGAIN_SECONDS)
+    assert keys.get_signing_key("two").key_id == "two"
+    assert keys.fetched == 2
 
 
 def test_nobody_is_let_in_unnamed_where_a_provider_is_known(database: Database) -> None:
