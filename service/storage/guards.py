@@ -16,6 +16,9 @@ AUDIT: Final = {"audit": ("UPDATE",)}
 ACTIVATIONS: Final = {"activations": ("UPDATE", "DELETE")}
 """The same for what migration 0005 added."""
 
+KEPT: Final = (*IMMUTABLE, *AUDIT, *ACTIVATIONS)
+"""Tables that are never emptied as a whole (migration 0008)."""
+
 
 def trigger_name(table: str, verb: str) -> str:
     """Of the trigger that refuses `verb` on `table`."""
@@ -57,3 +60,18 @@ def trigger_removals(dialect: str, tables: Mapping[str, tuple[str, ...]]) -> Ite
         for verb in verbs:
             on = f" ON {table}" if dialect == "postgresql" else ""
             yield f"DROP TRIGGER {trigger_name(table, verb)}{on}"
+
+
+def truncations(dialect: str) -> Iterator[str]:
+    """What makes the tables that are kept refuse TRUNCATE, which SQLite does not have."""
+    for table in KEPT if dialect == "postgresql" else ():
+        yield (
+            f"CREATE TRIGGER {trigger_name(table, 'TRUNCATE')} BEFORE TRUNCATE ON {table} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION meshwright_refuse()"
+        )
+
+
+def truncation_removals(dialect: str) -> Iterator[str]:
+    """What takes them down."""
+    for table in KEPT if dialect == "postgresql" else ():
+        yield f"DROP TRIGGER {trigger_name(table, 'TRUNCATE')} ON {table}"

@@ -11,6 +11,7 @@ from service.storage import guards, upgrade
 from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.tables import Base
+from tests.databases.fixtures import Fresh
 from tests.unit.service.storage.rows import calibration, measurement, plan
 
 
@@ -60,6 +61,14 @@ def test_what_happened_stays_as_it_was(database: Database, table: str, verb: str
     with pytest.raises(Conflict, match=f"{verb} of {table} is refused"):
         database.write(lambda work: work.session.execute(text(statement)))
     assert database.read(lambda work: work.session.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()) >= 1
+
+
+@pytest.mark.parametrize("table", guards.KEPT)
+def test_what_is_kept_is_never_emptied(postgresql_databases: Fresh, table: str) -> None:
+    database = Database(postgresql_databases())
+    with pytest.raises(Conflict, match=f"TRUNCATE of {table} is refused"):
+        database.write(lambda work: work.session.execute(text(f"TRUNCATE {table} CASCADE")))
+    database.close()
 
 
 def test_what_was_in_force_before_activations_stays_in_force(database: Database) -> None:
