@@ -36,6 +36,11 @@ FROM base AS service
 LABEL org.opencontainers.image.title="Meshwright" \
       org.opencontainers.image.description="Plans for LLM training over HTTP, before a GPU is taken" \
       org.opencontainers.image.licenses="Apache-2.0"
+# `meshwright db backup` and `restore` run pg_dump and pg_restore.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends postgresql-client \
+    && rm -rf /var/lib/apt/lists/*
 COPY --from=build-service /opt/meshwright /opt/meshwright
 # Nothing else is written: the root may be read-only (docker run --read-only --tmpfs /tmp).
 # Plans are kept here unless MESHWRIGHT_DATABASE_URL names a PostgreSQL database.
