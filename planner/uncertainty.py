@@ -15,6 +15,8 @@ Level = Literal["80", "90"]
 LEVELS: Final[tuple[Level, ...]] = ("80", "90")
 ADAPTERS: Final = "-adapters"
 """Ends the name of a framework that trains adapters, as in the constants of the launch floor."""
+UNLEARNED: Final = "unlearned"
+"""Begins the factors that note how far a site's runs were off where no constant follows them."""
 DRIFT: Final = "drift"
 """Begins the factors that note how far the last runs of a framework were off: `drift.step_seconds.ddp@cpu`."""
 SMALL_WIDTH: Final = 2048

@@ -6,7 +6,7 @@ from cost_models.specs.choices import SPARING
 from cost_models.specs.configuration import Configuration
 from planner.plan import Prediction
 from planner.resolve import ResolvedRequest
-from planner.uncertainty import DRIFT, knowledge_class, stack_of
+from planner.uncertainty import DRIFT, UNLEARNED, knowledge_class, stack_of
 
 
 def warnings_of(
@@ -50,10 +50,16 @@ def warnings_of(
 
 
 def _drifts(resolved: ResolvedRequest, configuration: Configuration, calibration: Calibration) -> list[str]:
-    """What the last runs on the plan's devices said of the calibration, where it is noted there."""
+    """What runs on the plan's devices said of the calibration, all and the last, where it is noted there."""
     found = []
     for framework, family in sorted({stack_of(seen, configuration) for seen in pool_jobs(resolved.job, configuration)}):
         here = calibration.on(family)
+        if here.known(UNLEARNED, f"step_seconds.{framework}"):
+            note = here.factors[f"{UNLEARNED}.step_seconds.{framework}"]
+            found.append(
+                f"no constant follows the runs of {framework} on {family}: steps took {note.value:g} times those "
+                f"predicted ({note.source})"
+            )
         for quantity, what in {"step_seconds": "steps", "peak_allocated_bytes": "allocated peaks"}.items():
             if here.known(DRIFT, f"{quantity}.{framework}"):
                 note = here.factors[f"{DRIFT}.{quantity}.{framework}"]

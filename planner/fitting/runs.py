@@ -12,6 +12,7 @@ from planner.datasets.jobs import Case
 from planner.fitting.evidence import Sample
 from planner.fitting.site import SiteUpdate, updated
 from planner.fitting.site_memory import Peak, site_memory
+from planner.fitting.unlearned import unlearned
 from planner.measurement import Measurement
 
 SOURCE = "site"
@@ -45,7 +46,8 @@ def calibrated(calibration: Calibration, runs: Sequence[Run]) -> SiteUpdate:
     """
     found = [sample for run in runs if (sample := run.sample) is not None]
     update = updated(calibration, found)
-    factors = {**update.calibration.factors, **site_memory(calibration, weighed(calibration, runs))}
+    memory, notes = site_memory(calibration, weighed(calibration, runs)), unlearned(calibration, found, update.told)
+    factors = {**update.calibration.factors, **memory, **notes}
     return SiteUpdate(update.calibration.model_copy(update={"factors": factors}), update.told)
 
 

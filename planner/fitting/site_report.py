@@ -14,6 +14,7 @@ from cost_models.time import time_ledger
 from planner.datasets.header import read_directory
 from planner.fitting.evidence import Sample, sorted_out
 from planner.fitting.site import Told, updated
+from planner.fitting.unlearned import unlearned
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def site_report(folder: Path) -> SiteReport:
     hashes = {
         name: hashlib.sha256((folder / name if folder.is_dir() else folder).read_bytes()).hexdigest() for name in behind
     }
-    factors = update.calibration.factors
+    factors = {**update.calibration.factors, **unlearned(shipped, found, update.told)}
     return SiteReport(
         calibration=Calibration(
             version=update.calibration.version, factors=factors, data={**update.calibration.data, **hashes}
