@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 
+from cost_models.arrays import FloatArray
 from cost_models.calibration import Calibration, Factor
-from cost_models.memory import exponent
-from planner.fitting.residuals import quantile
+from planner.fitting.sifting import OF_MEDIAN
 from planner.fitting.site_intervals import FEWEST
-from planner.uncertainty import LEVELS, tail
 
+_Z99: Final = NormalDist().inv_cdf(0.99)
 FEWEST_PLANS: Final = 5
 """Plans that must all have held less than predicted before others are expected to."""
 
@@ -63,17 +64,11 @@ def centre(peaks: Sequence[Peak]) -> float:
     return min(0.0, max(float(np.median(own)) for own in plans.values())) if len(plans) >= FEWEST_PLANS else 0.0
 
 
-def reach(off: np.ndarray[tuple[int], np.dtype[np.float64]], width: float) -> float:
-    r"""How far above the centre the 99th percentile lies: as far as any run, and as in the calibration, and so far that
-    the quantiles of a log-normal hold as many of the runs as those of split conformal prediction.
+def reach(off: FloatArray, width: float) -> float:
+    r"""How far above the centre the 99th percentile lies: as far as any run, no closer than the calibration says, and
+    so far that it is one of a normal distribution with the runs' robust spread. One odd run widens it to itself alone.
 
-    .. math:: w = \max\left(w_0,\ \max_i e_i,\ \max_p \frac{\text{quantile}_{\min(1,\, p (1 + 1/n))}(e^+)}{z_p}\right)
-
-    with the levels' exponents z. Source: Lei et al., arXiv:1604.04173 section 2.2.
+    .. math:: w = \max(w_0,\ \max_i e_i,\ z_{0.99} \cdot 1.4826\, \text{median}_i |e_i - \tilde e|)
     """
-    above, each = np.maximum(off, 0.0), np.ones(len(off))
-    held = [
-        quantile(above, each, min(1.0, float(level) / 100 * (1 + 1 / len(off)))) / exponent(tail(level))
-        for level in LEVELS
-    ]
-    return max(width, float(above.max()), *held)
+    spread = OF_MEDIAN * float(np.median(np.abs(off - np.median(off))))
+    return max(width, float(off.max()), _Z99 * spread)

@@ -238,6 +238,15 @@ def test_one_heavy_run_moves_no_memory() -> None:
     assert memories(learned.calibration) == memories(calibration())
 
 
+def test_a_run_that_is_odd_but_possible_widens_to_itself_and_shifts_nothing() -> None:
+    def spoil(number: int, figures: dict[str, Any]) -> dict[str, Any]:
+        return heavier(1.2)(number, figures) if number == 4 else figures
+
+    learned = memories(learn(calibration(), reported(12, spoil=spoil)).calibration)[0]
+    assert learned.allocated_median == pytest.approx(1.0, abs=0.005)
+    assert learned.allocated_quantile == pytest.approx(1.2, rel=0.02)
+
+
 def test_less_memory_is_believed_of_enough_plans_alone() -> None:
     few = [plan for plan in plans() if plan.configuration.micro_batch_size == 1][:2]
     lighter = reported(12, spoil=heavier(0.9), known=few)
