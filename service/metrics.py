@@ -21,6 +21,8 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _SOLVE_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 60)
 _STALL_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+QUANTITIES: Final = ("step_seconds", "peak_allocated_bytes")
+"""What runs are held against."""
 _RATIOS: Final = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0)
 
 REQUESTS: Final = Counter(
@@ -70,6 +72,8 @@ DRIFTING: Final = Gauge(
     ("quantity",),
     registry=REGISTRY,
 )
+for _quantity in QUANTITIES:
+    DRIFTING.labels(_quantity).set(0)  # an alert needs a series to look at
 REFUSED: Final = Counter(
     "meshwright_refused_requests",
     "Refused before any work: who asks is unknown, or asks too often.",

@@ -3,9 +3,12 @@
 import asyncio
 import json
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
+
+import structlog
 
 from cost_models.errors import MissingCalibration, SpecError
 from planner.fitting.drift import Drift, drifts, noted
@@ -23,9 +26,12 @@ from service.storage.tables import CalibrationVersion, StoredMeasurement
 
 LOOKED_AT: Final = 60
 """Newest measurements of a project among which the last runs of every kind are looked for."""
+REFRESH_SECONDS: Final = 60.0
+"""Between two looks for the metrics."""
 REMEMBERED: Final = 1024
 NOTE: Final = "+drift"
 """Ends the version of constants that carry a note of drift."""
+_log = structlog.get_logger(__name__)
 
 
 class Trust:
@@ -37,6 +43,8 @@ class Trust:
         self._priced: OrderedDict[tuple[str, str], Foretold | None] = OrderedDict()
         self._lock = threading.Lock()
         self._drifting: dict[str, tuple[Drift, ...]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = -REFRESH_SECONDS
 
     async def look(self, project_id: str, calibration_id: str | None = None) -> tuple[Constants, tuple[Drift, ...]]:
         """The last runs of every kind against a calibration; against the one in force where none is named."""
@@ -79,6 +87,23 @@ class Trust:
             await self._database.writing(lambda work: self._noted(work, project_id, constants, found))
         return self._kind(plan_id, constants, found)
 
+    def refresh(self) -> None:
+        """Look at every project's runs again, now and then: another replica may take the next."""
+        due = time.monotonic() - self._refreshed > REFRESH_SECONDS
+        if due and (self._refreshing is None or self._refreshing.done()):
+            self._refreshed = time.monotonic()
+            self._refreshing = asyncio.create_task(self.refreshed())
+
+    async def refreshed(self) -> None:
+        """Look, and tell."""
+        try:
+            projects = await self._database.reading(lambda work: work.measurements.projects())
+            for project_id in projects:
+                _, self._drifting[project_id] = await self.look(project_id)
+        except Exception as error:  # the metrics stay as they were
+            _log.warning("drift cannot be looked at", error=str(error)[:200])
+        self._tell()
+
     def _kind(self, plan_id: str, constants: Constants, found: Sequence[Drift]) -> tuple[Drift, ...]:
         said = self._priced.get((plan_id, constants.sha256))
         return tuple(one for one in found if said is not None and (one.framework, one.family) == said.stack)
@@ -106,8 +131,7 @@ class Trust:
         calibrating.activate(work, project_id, row.id, author=row.author, reason=row.reason, held=held)
 
     def _tell(self) -> None:
-        metrics.DRIFTING.clear()
-        for quantity in ("step_seconds", "peak_allocated_bytes"):
+        for quantity in metrics.QUANTITIES:
             kinds = [one for found in self._drifting.values() for one in found if one.quantity == quantity]
             metrics.DRIFTING.labels(quantity).set(sum(one.drifting for one in kinds))
 

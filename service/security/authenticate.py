@@ -3,10 +3,12 @@
 Keys are looked up at every request, so that one which is revoked, here or on another replica, is refused at once.
 """
 
+import asyncio
+import time
 from typing import Final
 
 from service.callers import Caller
-from service.errors import Unauthenticated
+from service.errors import StorageUnavailable, Unauthenticated
 from service.limits import is_loopback
 from service.security import tokens
 from service.security.access import SCOPES
@@ -17,6 +19,10 @@ from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.tables import now
 
+SCRAPE_SECONDS: Final = 2.0
+"""A scrape waits no longer for the database: it is given up by who asks after some ten seconds."""
+REMEMBERED_SECONDS: Final = 3600.0
+"""Whoever was let in to the metrics is let in so long after, to them alone, while the database is away."""
 _REFUSED: Final = "the key is unknown, expired or revoked"
 
 
@@ -28,6 +34,8 @@ class Authenticator:
         self._database, self._verifier = database, verifier
         self._open = settings.authentication == "none"
         self._open_until_keyed = settings.authentication == "auto" and verifier is None and is_loopback(settings.host)
+        self._scraper: tuple[float, str | None, Caller] | None = None
+        """Who was let in to the metrics last, by what header, and when."""
 
     async def caller(self, authorization: str | None) -> Caller | None:
         """Whom the header names; None: nobody, and nobody may.
@@ -55,6 +63,28 @@ class Authenticator:
             shows="token",
             until=claimed.until,
         )
+
+    async def scraper(self, authorization: str | None) -> Caller | None:
+        """The same for the metrics, which are wanted most while the database is away.
+
+        Raises:
+            Unauthenticated: as there.
+            StorageUnavailable: the database is away, and this header was not the last that was let in.
+        """
+        asked = asyncio.create_task(self.caller(authorization))
+        done, _ = await asyncio.wait((asked,), timeout=SCRAPE_SECONDS)
+        if done and not isinstance(asked.exception(), StorageUnavailable):
+            if self._scraper is not None and self._scraper[1] == authorization:
+                self._scraper = None  # it may be revoked by now
+            found = asked.result()
+            if found is not None:
+                self._scraper = time.monotonic(), authorization, found
+            return found
+        asked.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody waits for it any more
+        at, header, remembered = self._scraper or (0.0, None, None)
+        if remembered is None or header != authorization or time.monotonic() - at > REMEMBERED_SECONDS:
+            raise StorageUnavailable("the database is not available: it does not answer a scrape")
+        return remembered
 
     async def _anonymous(self) -> Caller | None:
         if self._open_until_keyed and await self._database.reading(lambda work: work.api_keys.exist()):

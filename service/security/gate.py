@@ -37,7 +37,9 @@ class Gate:
         try:
             if _in(scope["path"], "/v1"):
                 parts.migrated.check()
-            caller = await parts.authenticator.caller(_authorization(scope))
+            known = parts.authenticator
+            known_by = known.scraper if scope["path"] == "/metrics" else known.caller
+            caller = await known_by(_authorization(scope))
             if caller is None:
                 raise Unauthenticated("say who asks: Authorization: Bearer KEY")
             self._count(parts, caller)

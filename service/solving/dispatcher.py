@@ -31,6 +31,8 @@ from service.storage.tables import Solve
 _VERBS: Final[dict[str, Verb]] = {"plan": "plan", "frontier": "frontier", "ladder": "ladder", VERB: "calibration"}
 QUEUED: Final = tuple(_VERBS)
 """What waits in the queue; estimates are answered at once."""
+ENDS: Final = ("done", "failed", "cancelled", "late")
+"""How they end, for the metrics."""
 MOST_DEATHS: Final = 2
 """A request whose worker died so often is not tried again: it may be what kills them."""
 MOST_ATTEMPTS: Final = 5
@@ -66,6 +68,9 @@ class Dispatcher:
         self._loops: list[asyncio.Task[None]] = []
         self._more = asyncio.Event()
         self._closing = False
+        for verb in QUEUED:
+            for status in ENDS:
+                metrics.SOLVES.labels(verb, status)  # 0 from the start, so that the first one is an increase
 
     async def start(self) -> None:
         """Begin to claim."""
@@ -93,8 +98,11 @@ class Dispatcher:
                 work.solves.give_back(one, died=False)
 
         if held:
-            with suppress(ServiceError):  # without the database the leases run out by themselves
+            try:
                 await self._database.writing(release)
+                _log.info("unfinished requests are given back to the queue", plan_ids=[one.id for one in held])
+            except ServiceError as error:  # without the database the leases run out by themselves
+                _log.warning("unfinished requests are left to their leases", error=str(error))
         await self._pool.close()
         if self._works:
             _, stuck = await asyncio.wait(self._works, timeout=LONGEST_GOODBYE)
@@ -205,7 +213,8 @@ class Dispatcher:
         span.set_attribute("meshwright.state", state if counted else "late")
         if why is not None:
             tracing.failed(span, why)
-        _log.info("solve ended", state=state if counted else "late", attempts=solve.attempts, problem=why)
+        tell = _log.error if counted and state == "failed" else _log.info
+        tell("solve ended", state=state if counted else "late", attempts=solve.attempts, problem=why)
 
     async def _answered(self, solve: Solve) -> Answer:
         """What the pool makes of it, unless it has been tried too often."""

@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 from planner.version import __version__
 from service.storage.database import Database
 from service.storage.repositories import Repositories
-from service.storage.tables import Delivery
+from service.storage.tables import Delivery, Solve
 from service.webhooks.addresses import Allowed, PublicBackend, Refused
 
 PAUSES: Final = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
@@ -82,8 +82,8 @@ class Sender:
             return 0
         busy = {project for project, count in Counter(self._sends.values()).items() if count >= SHARE}
         due = await self._database.writing(lambda work: _due(work, room, busy))
-        for delivery, body in due:
-            task = asyncio.create_task(self._send(delivery, body))
+        for delivery, body, request_id in due:
+            task = asyncio.create_task(self._send(delivery, body, request_id))
             self._sends[task] = delivery.project_id
             task.add_done_callback(self._sent)
         return len(due)
@@ -94,7 +94,9 @@ class Sender:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("a message could not be settled; it is tried again", error=f"{type(error).__name__}: {error}")
 
-    async def _send(self, delivery: Delivery, body: str) -> None:
+    async def _send(self, delivery: Delivery, body: str, request_id: str | None) -> None:
+        host = httpcore2.URL(delivery.url).host.decode("ascii", "replace")
+        log = _log.bind(delivery=delivery.id, plan_id=delivery.solve_id, request_id=request_id, host=host)
         try:
             status = await self._post(delivery.id, delivery.url, body)
             error = None if 200 <= status < 300 else f"answered {status}"
@@ -109,7 +111,9 @@ class Sender:
             state = "failed" if over else "pending"
             pause = PAUSES[min(delivery.attempts, len(PAUSES)) - 1]
             again = pause * random.uniform(0.8, 1.2)
-            _log.warning("a message was not taken", delivery=delivery.id, error=error, state=state)
+            log.warning("a message was not taken", error=error, state=state)
+        else:
+            log.info("a message was taken", attempts=delivery.attempts)
         await self._database.writing(
             lambda work: work.deliveries.settle(delivery.id, state, error=error, again_in=again)
         )
@@ -142,14 +146,18 @@ def _with_host(url: str, pairs: list[tuple[bytes, bytes]]) -> list[tuple[bytes, 
     return [(b"host", name if origin.port in {None, usual} else b"%b:%d" % (name, origin.port)), *pairs]
 
 
-def _due(work: Repositories, most: int, busy: Collection[str]) -> list[tuple[Delivery, str]]:
-    """Messages to send now, with their bodies: how each plan ended."""
+def _due(work: Repositories, most: int, busy: Collection[str]) -> list[tuple[Delivery, str, str | None]]:
+    """Messages to send now, with their bodies (how each plan ended) and the ids of the requests that asked for them."""
     claimed = work.deliveries.claim(most=most, share=SHARE, busy=busy, seconds=CLAIM_SECONDS)
-    return [(delivery, json.dumps(_message(work, delivery))) for delivery in claimed]
+    due = []
+    for delivery in claimed:
+        solve = work.solves.get(delivery.project_id, delivery.solve_id)
+        body = json.dumps(_message(work, delivery, solve))
+        due.append((delivery, body, None if solve is None else solve.request_id))
+    return due
 
 
-def _message(work: Repositories, delivery: Delivery) -> dict[str, Any]:
-    solve = work.solves.get(delivery.project_id, delivery.solve_id)
+def _message(work: Repositories, delivery: Delivery, solve: Solve | None) -> dict[str, Any]:
     plan = work.plans.get(delivery.project_id, delivery.solve_id)
     state = solve.state if solve is not None else "done"
     verb = solve.verb if solve is not None else "plan"

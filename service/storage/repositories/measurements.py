@@ -32,6 +32,10 @@ class Measurements(Repository):
         query = created.of(query, StoredMeasurement.created_at).order_by(StoredMeasurement.id.desc()).limit(most)
         return self._session.scalars(query).all()
 
+    def projects(self) -> Sequence[str]:
+        """Those that have any."""
+        return self._session.scalars(select(StoredMeasurement.project_id).distinct()).all()
+
     def count(self, project_id: str, outcome: str, *, after: str) -> int:
         """How many of an outcome came after an id; ids sort by time, whatever they are of."""
         own = (StoredMeasurement.project_id == project_id, StoredMeasurement.outcome == outcome)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import structlog
 from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal_column, or_, select, text, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import aliased
@@ -25,6 +26,7 @@ class Filters:
     created: Created = ALWAYS
 
 
+_log = structlog.get_logger(__name__)
 LATELY: Final = 500
 """Requests of a project that are looked through for alike ones."""
 LOOKED_AT: Final = 5
@@ -140,6 +142,9 @@ class Solves(Repository):
         )
         rows = list(self._session.scalars(unlocked(query, Solve)))
         for row in rows:
+            if row.state == "running":
+                ids = {"plan_id": row.id, "request_id": row.request_id}
+                _log.warning("a solve is taken over: its holder fell silent", holder=row.lease_owner, **ids)
             row.state, row.lease_owner = "running", owner
             row.fence, row.attempts = row.fence + 1, row.attempts + 1
             row.started_at, row.progress = now(), None

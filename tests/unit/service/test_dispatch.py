@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.errors import PoolAway, StorageUnavailable, WorkerDied
 from service.runtime import runtime
@@ -83,13 +84,23 @@ def test_a_pool_that_is_away_is_held_against_no_request() -> None:
 
 def test_a_request_that_outlives_service_after_service_is_given_up() -> None:
     url = ambient.fresh()
-    with client(FakePool(held=True), database_url=url) as http:
-        place = http.post("/v1/plans", json=JOB).headers["location"]
-    rewritten(url, place, state="running", lease_until=0.0, attempts=5, fence=7)
-    with client(database_url=url) as http:
-        answer = http.get(place, headers=WAIT)
-        assert answer.status_code == 500
-        assert "ended 5 times in the middle; it is not tried again" in answer.json()["detail"]
+    pool = FakePool(held=True)
+    with capture_logs() as said:
+        with client(pool, database_url=url) as http:
+            place = http.post("/v1/plans", json=JOB).headers["location"]
+            while not pool.tasks:
+                time.sleep(0.01)
+        rewritten(url, place, state="running", lease_until=0.0, lease_owner="gone", attempts=5, fence=7)
+        with client(database_url=url) as http:
+            answer = http.get(place, headers=WAIT)
+            assert answer.status_code == 500
+            assert "ended 5 times in the middle; it is not tried again" in answer.json()["detail"]
+    plan_id = place.rpartition("/")[2]
+    lines = {one["event"]: one for one in said}
+    assert lines["unfinished requests are given back to the queue"]["plan_ids"] == [plan_id]
+    taken = lines["a solve is taken over: its holder fell silent"]
+    assert (taken["plan_id"], taken["holder"]) == (plan_id, "gone")
+    assert (lines["solve ended"]["log_level"], lines["solve ended"]["state"]) == ("error", "failed")
 
 
 def test_a_late_result_is_refused() -> None:

@@ -10,6 +10,8 @@ import pytest
 from cost_models import catalog
 from planner.fitting.site_runs import foretold
 from service import metrics
+from service.constants import CalibrationShelf
+from service.trust import Trust
 from tests.databases import ambient
 from tests.unit.executor.plans import feasible
 from tests.unit.service.client import JOB, FakePool, client
@@ -162,6 +164,11 @@ def test_drift_is_said_in_answers_metrics_and_new_plans() -> None:
         [kind] = [one for one in found["kinds"] if one["drifting"]]
         assert (found["drifting"], kind["quantity"], kind["framework"]) == (True, "step_seconds", "deepspeed")
         assert kind["ratio"] > 5
+        assert metrics.REGISTRY.get_sample_value("meshwright_drifting_kinds", {"quantity": "step_seconds"}) == 1
+        metrics.DRIFTING.labels("step_seconds").set(0)  # as a replica that took none of these runs shows it
+        assert http.portal is not None
+        runtime: Any = http.app.state.runtime  # type: ignore[attr-defined]
+        http.portal.call(Trust(runtime.database, CalibrationShelf()).refreshed)
         assert metrics.REGISTRY.get_sample_value("meshwright_drifting_kinds", {"quantity": "step_seconds"}) == 1
         noted = current(http)
         assert noted["version"].endswith("+drift")

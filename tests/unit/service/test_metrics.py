@@ -6,6 +6,8 @@ import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from service import metrics
+from service.errors import StorageUnavailable
+from service.security import tokens
 from tests.contracts.tree import ROOT
 from tests.unit.service.client import JOB, client
 
@@ -41,6 +43,33 @@ def test_what_happens_is_counted_once() -> None:
     assert 'meshwright_queue_depth{state="queued"} 0.0' in text
     assert "meshwright_build_info{version=" in text
     assert made.headers["location"].rpartition("/")[2] not in text
+
+
+def test_who_scrapes_goes_on_while_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise StorageUnavailable("away")
+
+    with client() as http:
+        assert http.get("/metrics").status_code == 200
+        monkeypatch.setattr(http.app.state.runtime.database, "reading", away)  # type: ignore[attr-defined]
+        text = http.get("/metrics").text
+        assert "meshwright_build_info{version=" in text
+        assert "meshwright_queue_depth{" not in text
+        other = {"Authorization": f"Bearer {tokens.make().text}"}
+        assert http.get("/metrics", headers=other).status_code == 503
+        assert http.get("/v1/plans").status_code == 503, "for the metrics alone"
+        monkeypatch.setattr("service.security.authenticate.REMEMBERED_SECONDS", 0.0)
+        assert http.get("/metrics").status_code == 503
+
+
+def test_what_has_not_happened_yet_is_none() -> None:
+    """An alert on an increase needs a series that was there before."""
+    with client() as http:
+        text = http.get("/metrics").text
+    for status in ("done", "failed", "cancelled", "late"):
+        assert f'meshwright_plans_total{{status="{status}",verb="plan"}}' in text
+    for quantity in metrics.QUANTITIES:
+        assert f'meshwright_drifting_kinds{{quantity="{quantity}"}}' in text
 
 
 def test_every_metric_is_documented_with_its_labels() -> None:

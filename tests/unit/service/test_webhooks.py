@@ -12,6 +12,7 @@ from typing import Any
 import httpcore2
 import pytest
 from standardwebhooks import Webhook
+from structlog.testing import capture_logs
 
 from cost_models.errors import SpecError
 from service.settings import ServiceSettings
@@ -99,14 +100,20 @@ def test_a_message_that_is_not_taken_is_tried_again_and_redirects_are_not_follow
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.webhooks.sender.PAUSES", (0.1,) * 9)
-    with client(**LOCAL) as http:
-        http.post("/v1/plans", json={**JOB, "webhook": {"url": receiver.url}})
+    with capture_logs() as said, client(**LOCAL) as http:
+        headers = {"X-Request-Id": "told-1"}
+        place = http.post("/v1/plans", json={**JOB, "webhook": {"url": receiver.url}}, headers=headers).headers[
+            "location"
+        ]
         for _ in range(3):
             assert receiver.came.acquire(timeout=20)
         assert not receiver.came.acquire(timeout=0.5)
     ids = {headers["webhook-id"] for headers, _ in receiver.messages}
     assert len(ids) == 1, "the receiver tells repetitions by the id"
     assert {json.loads(body)["type"] for _, body in receiver.messages} == {"plan.done"}
+    of_message = [one for one in said if one.get("host") == "127.0.0.1"]
+    assert [one["event"] for one in of_message] == ["a message was not taken"] * 2 + ["a message was taken"]
+    assert {(one["request_id"], one["plan_id"]) for one in of_message} == {("told-1", place.rpartition("/")[2])}
 
 
 @pytest.mark.usefixtures("databases")
