@@ -42,3 +42,27 @@ capabilities: {drop: [ALL]}
       name: {{ .Values.database.existingSecret | quote }}
       key: {{ .Values.database.key | quote }}
 {{- end }}
+
+{{- define "meshwright.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "meshwright.extraEnvironment" -}}
+{{- range $name, $value := .Values.extraEnvironment }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
