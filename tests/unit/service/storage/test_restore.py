@@ -159,13 +159,20 @@ def test_what_root_makes_is_the_folder_s_owner_s(sqlite_databases: Fresh, tmp_pa
         assert (file.stat().st_uid, file.stat().st_gid) == owner, file
 
 
-def test_a_second_service_is_told_of_the_first(sqlite_databases: Fresh, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_service_is_told_of_the_first(
+    sqlite_databases: Fresh, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> str:
+        """Where it is said depends on whether an earlier test has set logging up."""
+        printed = capsys.readouterr()
+        return printed.out + printed.err + caplog.text
+
     url = sqlite_databases()
     with client(database_url=url):
-        assert "another service" not in capsys.readouterr().out
+        assert "another service" not in said()
         with client(database_url=url) as second:
             assert second.get("/readyz").status_code == 200
-            assert "another service uses this SQLite database" in capsys.readouterr().out
+            assert "another service uses this SQLite database" in said()
     claim = Claim(Path(url.removeprefix("sqlite:///")))
     assert claim.alone
     claim.release()
