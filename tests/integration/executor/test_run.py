@@ -102,7 +102,7 @@ def test_a_script_without_the_instrument_runs_and_is_told(tmp_path: Path) -> Non
     assert "trained, and told nobody" in done.stderr
     assert report["outcome"] == "ok"
     assert report["reported"] == 0
-    assert "executor.instrument.Instrument" in report["notes"][0]
+    assert any("executor.instrument.Instrument" in note for note in report["notes"])
 
 
 def test_a_training_inherits_only_what_it_needs_and_what_is_named(tmp_path: Path) -> None:
