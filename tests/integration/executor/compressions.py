@@ -43,6 +43,8 @@ def main() -> None:
     }
     if torch.distributed.get_rank() == 0:
         Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
+    # A process that leaves while the other still has work under way may end it: gloo's threads are torn down in use.
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

@@ -76,6 +76,7 @@ def main() -> None:
         }
     if torch.distributed.get_rank() == 0:
         Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
+    torch.distributed.barrier()  # as in compressions.py: nobody leaves while another has work under way
     torch.distributed.destroy_process_group()
 
 
