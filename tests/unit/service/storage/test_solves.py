@@ -1,6 +1,5 @@
 """The queue: claimed once, held under a lease, ended under a fence."""
 
-import threading
 import time
 
 import pytest
@@ -9,6 +8,7 @@ from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.repositories.solves import Filters, Held
 from service.storage.tables import DEFAULT_PROJECT, Solve
+from tests.unit.service.storage.claimants import claim, taken_together
 from tests.unit.service.storage.rows import OTHER_PROJECT, calibration, other_project, solve
 
 
@@ -28,10 +28,6 @@ def accepted(database: Database, constants: str, count: int = 1) -> list[str]:
 
     database.write(add)
     return [row.id for row in rows]
-
-
-def claim(database: Database, owner: str = "a", *, most: int = 10, seconds: float = 30.0) -> list[Solve]:
-    return database.write(lambda work: work.solves.claim(owner, verbs=["plan"], most=most, seconds=seconds))
 
 
 def found(database: Database, solve_id: str) -> Solve:
@@ -112,20 +108,7 @@ def test_equal_questions_under_way_are_one(database: Database, constants: str) -
 
 def test_many_claimants_share_the_work_without_overlap(database: Database, constants: str) -> None:
     ids = accepted(database, constants, 24)
-    taken: list[str] = []
-    lock = threading.Lock()
-
-    def work(owner: str) -> None:
-        while rows := claim(database, owner, most=2):
-            with lock:
-                taken.extend(row.id for row in rows)
-
-    threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(taken) == sorted(ids)
+    assert sorted(taken_together(database)) == sorted(ids)
 
 
 def test_pages_run_newest_first_within_a_project(database: Database, constants: str) -> None:

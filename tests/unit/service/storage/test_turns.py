@@ -1,6 +1,5 @@
 """The queue is fair: projects take turns, however much one of them has waiting."""
 
-import threading
 from collections import Counter
 
 import pytest
@@ -9,6 +8,7 @@ from service.storage.database import Database
 from service.storage.repositories import Repositories
 from service.storage.repositories.solves import Held
 from service.storage.tables import DEFAULT_PROJECT, Project, Solve
+from tests.unit.service.storage.claimants import claim, taken_together
 from tests.unit.service.storage.rows import calibration, solve
 
 FEW, MANY = "few", DEFAULT_PROJECT
@@ -38,10 +38,6 @@ def waiting(database: Database, constants: str, project: str, count: int) -> lis
     return [row.id for row in rows]
 
 
-def claim(database: Database, most: int = 1, owner: str = "a") -> list[Solve]:
-    return database.write(lambda work: work.solves.claim(owner, verbs=["plan"], most=most, seconds=30))
-
-
 def end(database: Database, row: Solve) -> None:
     assert database.write(lambda work: work.solves.finish(Held(row.id, row.fence), "done"))
 
@@ -50,7 +46,7 @@ def one_by_one(database: Database, count: int) -> list[str]:
     """The projects of solves that a single worker takes one after the other."""
     turns = []
     for _ in range(count):
-        [row] = claim(database)
+        [row] = claim(database, most=1)
         turns.append(row.project_id)
         end(database, row)
     return turns
@@ -63,43 +59,30 @@ def test_one_worker_serves_projects_in_turn(database: Database, constants: str) 
     waiting(database, constants, "third", 1)
     waiting(database, constants, FEW, 1)
     assert one_by_one(database, 3) == ["third", FEW, MANY], "whoever had no turn, then the longest ago"
-    [row] = claim(database)
+    [row] = claim(database, most=1)
     assert row.id == many[4], "within a project the oldest is first"
 
 
 def test_whoever_has_the_fewest_under_way_is_next(database: Database, constants: str) -> None:
     waiting(database, constants, MANY, 30)
-    assert [row.project_id for row in claim(database, 4)] == [MANY] * 4, "alone it may have all"
+    assert [row.project_id for row in claim(database, most=4)] == [MANY] * 4, "alone it may have all"
     waiting(database, constants, FEW, 6)
-    assert [row.project_id for row in claim(database, 6)] == [FEW] * 4 + [FEW, MANY]
+    assert [row.project_id for row in claim(database, most=6)] == [FEW] * 4 + [FEW, MANY]
 
 
 def test_a_claim_of_several_is_shared(database: Database, constants: str) -> None:
     for project in (MANY, FEW, "third"):
         waiting(database, constants, project, 20)
-    assert Counter(row.project_id for row in claim(database, 9)) == {MANY: 3, FEW: 3, "third": 3}
+    assert Counter(row.project_id for row in claim(database, most=9)) == {MANY: 3, FEW: 3, "third": 3}
 
 
 def test_a_silent_holders_solve_is_waiting_and_not_under_way(database: Database, constants: str) -> None:
     waiting(database, constants, MANY, 2)
     database.write(lambda work: work.solves.claim("gone", verbs=["plan"], most=2, seconds=-1))
     waiting(database, constants, FEW, 2)
-    assert [row.project_id for row in claim(database, 4)] == [FEW, MANY, FEW, MANY]
+    assert [row.project_id for row in claim(database, most=4)] == [FEW, MANY, FEW, MANY]
 
 
 def test_two_claimants_share_several_projects_without_overlap(database: Database, constants: str) -> None:
     ids = [solve_id for project in (MANY, FEW, "third") for solve_id in waiting(database, constants, project, 12)]
-    taken: list[str] = []
-    lock = threading.Lock()
-
-    def work(owner: str) -> None:
-        while rows := claim(database, 2, owner):
-            with lock:
-                taken.extend(row.id for row in rows)
-
-    threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(taken) == sorted(ids)
+    assert sorted(taken_together(database)) == sorted(ids)
