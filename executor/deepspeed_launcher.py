@@ -7,6 +7,8 @@ the first one in their environment. Source: deepspeed `launcher/runner.py`, main
 import runpy
 import socket
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
 
 from executor.children import end_with_parent, tell_failures
 
@@ -16,14 +18,20 @@ _PORT = "--master_port"
 def main() -> None:
     """Become DeepSpeed's launcher; on one node at any free port."""
     end_with_parent()
-    if not any(word.startswith(f"{_PORT}=") for word in sys.argv):
-        sys.argv.insert(1, f"{_PORT}={_free_port()}")
+    sys.argv[1:] = with_port(sys.argv[1:])
     try:
         runpy.run_module("deepspeed.launcher.launch", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if isinstance(ended.code, int) and ended.code:
             tell_failures([(None, ended.code)])  # it says how the first process ended, not which
         raise
+
+
+def with_port(words: Sequence[str]) -> list[str]:
+    """The launcher's own words with a port, free where none is told. Words behind the script are the script's."""
+    own = takewhile(lambda word: word.startswith("--"), words)
+    told = any(word.startswith(f"{_PORT}=") for word in own)
+    return list(words) if told else [f"{_PORT}={_free_port()}", *words]
 
 
 def _free_port() -> int:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor import environment
+from executor.deepspeed_launcher import with_port
 from executor.errors import MissingExtra, PlanInfeasible, PlanRefused
 from executor.launch import (
     CONFIG_PLACEHOLDER,
@@ -61,6 +62,15 @@ def test_deepspeeds_launcher_is_told_every_node(script: Path, tmp_path: Path) ->
     assert not any("master" in word for word in deepspeed_arguments(2, Nodes()))
     with pytest.raises(PlanRefused, match="give HOST:PORT"):
         deepspeed_arguments(2, Nodes(count=2, rendezvous="head"))
+
+
+def test_a_port_among_the_scripts_arguments_is_the_scripts() -> None:
+    words = ["--no_local_rank", "train.py", "--master_port=1"]
+    port, *rest = with_port(words)
+    assert port.startswith("--master_port=")
+    assert rest == words
+    told = ["--master_port=29500", "train.py"]
+    assert with_port(told) == told
 
 
 @pytest.mark.parametrize(
